@@ -1,0 +1,1 @@
+"""DAPO (arXiv 2503.14476) in pure PyTorch, to be read beside the paper."""
