@@ -1,0 +1,295 @@
+"""Configuration: one flat frozen dataclass, read from YAML files and the command line.
+
+Defaults are the paper's values (§4.1) wherever the paper gives one; the help of each key says so. Files are
+given with `--config a.yaml b.yaml`, later ones override earlier ones, and `--key value` overrides them all.
+An unknown key is an error that names the nearest known one. Combinations that cannot work are refused here,
+before a model is loaded.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from transformers import HfArgumentParser
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message is one line: what, where and how to mend it."""
+
+
+def _key(default: Any, help: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+DEFAULT_PROMPT_TEMPLATE = (
+    "{question}\n\nReason step by step. When you are done, write the final result alone on the last line, "
+    "in the form\nAnswer: <result>"
+)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What the sampler needs to know, the same for training and evaluation; fields as in `Config`."""
+
+    group_size: int
+    max_response_length: int
+    temperature: float
+    top_p: float
+    rollout_batch_size: int
+    rollout_weights: str
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything a run depends on. `[paper: …]` marks the values of arXiv 2503.14476v1, §4.1."""
+
+    # --- Model and data -------------------------------------------------------------------------------------
+    model: str = _key("tiny", "HF directory or hub name; `tiny` is the embedded one [paper: Qwen2.5-32B]")
+    data: str = _key("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
+    prompt_template: str = _key(
+        DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
+    )
+    max_prompt_length: int = _key(2048, "tokens; longer prompts are dropped [recipe: 2048]")
+    precision: Literal["bf16", "fp32"] = _key("bf16", "of weights and activations; the master copy is fp32")
+    gradient_checkpointing: bool = _key(False, "recompute activations in the backward pass to save memory")
+
+    # --- Rollout (Alg. 1, lines 4–6) ------------------------------------------------------------------------
+    rollout_steps: int = _key(1000, "iterations of Algorithm 1")
+    prompts_per_step: int = _key(512, "groups in a batch, over all processes [paper: 512]")
+    group_size: int = _key(16, "responses a prompt, G [paper: 16]")
+    max_response_length: int = _key(20480, "generation cap in tokens, L_max of Eq. 13 [paper: 20480]")
+    temperature: float = _key(1.0, "of sampling; divided out of the trained log-probabilities [recipe: 1.0]")
+    top_p: float = _key(1.0, "nucleus sampling; below 1 sampled and trained policy differ [recipe: 1.0]")
+    rollout_batch_size: int = _key(128, "responses generated at once by a process")
+    rollout_weights: Literal["gathered", "sharded"] = _key(
+        "gathered", "generate on a full copy of the weights, or layer by layer where a copy does not fit"
+    )
+
+    # --- Dynamic sampling (Eq. 11) --------------------------------------------------------------------------
+    dynamic_sampling: bool = _key(True, "fill each batch with groups that have 0 < correct < G [paper: true]")
+    max_rounds: int = _key(10, "generation rounds a step at most [recipe: 10]")
+    max_prompts_per_round: int = _key(0, "upper limit of a round; 0 is 3 × prompts_per_step [recipe: 1536]")
+    on_round_limit: Literal["train", "stop"] = _key(
+        "train", "batch not full after max_rounds: train on what is held, or stop [recipe: stop]"
+    )
+
+    # --- Reward (Eq. 7, Eq. 13, §3.4) -----------------------------------------------------------------------
+    soft_overlong_punishment: bool = _key(True, "add Eq. 13 to the reward [paper: true]")
+    overlong_cache_length: int = _key(4096, "L_cache of Eq. 13, in tokens [paper: 4096]")
+    overlong_filtering: bool = _key(False, "mask truncated responses out of the loss, §3.4 [paper: false]")
+    verifier: Literal["math", "recipe"] = _key("math", "our verifier, or the authors' string rule")
+    boxed_answers: bool = _key(True, r"accept a last \boxed{…} where there is no `Answer:` line")
+    verifier_workers: int = _key(1, "processes a rank for symbolic answers")
+    verifier_timeout_s: float = _key(5.0, "seconds for one symbolic answer")
+    verifier_memory_mb: int = _key(1024, "memory of one verifier process")
+
+    # --- Objective (Eq. 8–10, 12) ---------------------------------------------------------------------------
+    clip_eps_low: float = _key(0.2, "ε_low of Eq. 10 [paper: 0.2]")
+    clip_eps_high: float = _key(0.28, "ε_high of Eq. 10 [paper: 0.28]")
+    loss_aggregation: Literal["token_level", "sample_level"] = _key(
+        "token_level", "Eq. 12, or GRPO's mean of means, Eq. 5 [paper: token_level]"
+    )
+    token_normalization: Literal["minibatch", "group"] = _key(
+        "minibatch",
+        "token_level divides by the tokens of the mini-batch, or of each group (D1) [paper: group]",
+    )
+    unbiased_std: bool = _key(True, "Bessel-corrected std in Eq. 9 (D2) [recipe: true]")
+    dual_clip: float = _key(0.0, "c of the authors' dual clip (D3); 0 is off [paper: none, recipe: 10]")
+
+    # --- Optimisation ---------------------------------------------------------------------------------------
+    responses_per_update: int = _key(512, "mini-batch of one optimiser update, in responses [paper: 512]")
+    tokens_per_microbatch: int = _key(32768, "padded tokens a process holds at once; memory, not results")
+    learning_rate: float = _key(1e-6, "constant after warm-up [paper: 1e-6]")
+    warmup_steps: int = _key(20, "rollout steps of linear warm-up [paper: 20]")
+    weight_decay: float = _key(0.1, "of AdamW [recipe: 0.1]")
+    adam_beta1: float = _key(0.9, "of AdamW [recipe: 0.9]")
+    adam_beta2: float = _key(0.999, "of AdamW [recipe: 0.999]")
+    max_grad_norm: float = _key(1.0, "gradient-norm clip [recipe: 1.0]")
+    offload_optimizer: bool = _key(False, "keep the optimiser state in CPU memory")
+    max_skipped_updates: int = _key(5, "stop after so many updates in a row with a non-finite gradient")
+
+    # --- Run ------------------------------------------------------------------------------------------------
+    output_dir: str = _key("", "run folder; default runs/<name of the first config file>")
+    resume: bool = _key(False, "continue the run in output_dir after its last complete checkpoint")
+    seed: int = _key(0, "of data order and sampling")
+    checkpoint_every: int = _key(10, "rollout steps; the last step is always saved; 0 saves only the model")
+    keep_checkpoints: int = _key(2, "how many complete checkpoints stay")
+    tracker: Literal["none", "tensorboard", "wandb"] = _key("none", "beside metrics.jsonl")
+
+    @property
+    def sampling(self) -> Sampling:
+        """The part that `rollout.sample_groups` takes."""
+        return Sampling(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Sampling)})
+
+    @property
+    def prompts_per_round(self) -> int:
+        """Upper limit of a generation round, in prompts."""
+        return self.max_prompts_per_round or 3 * self.prompts_per_step  # 3 × 512 = 1536 in the recipe
+
+    def __post_init__(self) -> None:
+        self._check_ranges()
+        self._check_combinations()
+
+    def _check_ranges(self) -> None:
+        at_least_one = (
+            "max_prompt_length rollout_steps prompts_per_step group_size max_response_length "
+            "rollout_batch_size max_rounds verifier_workers verifier_memory_mb responses_per_update "
+            "tokens_per_microbatch max_skipped_updates keep_checkpoints"
+        )
+        for name in at_least_one.split():
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        not_negative = "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate clip_eps_high seed"
+        for name in not_negative.split():
+            _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("temperature", "verifier_timeout_s", "max_grad_norm"):
+            _require(getattr(self, name) > 0, f"{name} must be above 0, got {getattr(self, name)}")
+        for name in ("adam_beta1", "adam_beta2", "clip_eps_low"):
+            _require(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1), got {getattr(self, name)}")
+        _require(0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}")
+        _require(
+            self.dual_clip == 0 or self.dual_clip > 1,
+            f"dual_clip must be above 1, or 0 for off, got {self.dual_clip}",
+        )
+        _require("{question}" in self.prompt_template, "prompt_template must contain {question}")
+
+    def _check_combinations(self) -> None:
+        responses = self.prompts_per_step * self.group_size
+        _require(
+            responses % self.responses_per_update == 0,
+            f"responses_per_update ({self.responses_per_update}) must divide prompts_per_step × group_size "
+            f"({self.prompts_per_step} × {self.group_size} = {responses})",
+        )
+        _require(
+            self.responses_per_update % self.group_size == 0,
+            f"responses_per_update ({self.responses_per_update}) must be a multiple of group_size "
+            f"({self.group_size}): mini-batches hold whole groups",
+        )
+        _require(
+            not (self.dynamic_sampling and self.group_size == 1),
+            "group_size 1 never has 0 < correct < G: raise group_size, or set dynamic_sampling to false",
+        )
+        _require(
+            not self.soft_overlong_punishment or 0 < self.overlong_cache_length <= self.max_response_length,
+            f"overlong_cache_length ({self.overlong_cache_length}) must be above 0 and at most "
+            f"max_response_length ({self.max_response_length}), or set soft_overlong_punishment to false",
+        )
+        _require(
+            not (self.loss_aggregation == "sample_level" and self.token_normalization == "group"),
+            "token_normalization group needs loss_aggregation token_level: sample_level divides by no tokens",
+        )
+        _require(
+            not self.max_prompts_per_round or self.max_prompts_per_round >= self.prompts_per_step,
+            f"max_prompts_per_round ({self.max_prompts_per_round}) must be 0 or at least prompts_per_step "
+            f"({self.prompts_per_step})",
+        )
+
+
+def load_config(argv: Sequence[str]) -> Config:
+    """Reads `--config FILE [FILE …] [--key value …]`.
+
+    Args:
+        argv: the command line without the program's name.
+
+    Returns:
+        The resolved configuration, `output_dir` filled in.
+
+    Raises:
+        ConfigError: a file that cannot be read, an unknown key, a value of the wrong kind, an impossible
+            combination.
+        SystemExit: after `--help`.
+    """
+    parser = _Parser(Config, prog="train.py", description="Train a model with DAPO.", allow_abbrev=False)
+    parser.add_argument(
+        "--config", nargs="+", default=[], metavar="FILE", help="YAML, later override earlier"
+    )
+    namespace, unknown = parser.parse_known_args(list(argv))
+    if unknown:
+        raise ConfigError(_unknown_key(_word_key(unknown[0]), "command line"))
+    values: dict[str, Any] = {}
+    for file in namespace.config:
+        values |= _read_file(Path(file))
+    given = {_word_key(word) for word in argv if word.startswith("--")} - {"config"}
+    values |= {key: getattr(namespace, key) for key in given}
+    if not values.get("output_dir"):
+        name = Path(namespace.config[0]).stem if namespace.config else "default"
+        values["output_dir"] = str(Path("runs") / name)
+    return Config(**values)
+
+
+def save_config(config: Config, file: Path) -> None:
+    """Writes the configuration as YAML that `read_config` reads back to an equal one."""
+    file.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True))
+
+
+def read_config(file: Path) -> Config:
+    """Reads what `save_config` wrote.
+
+    Raises:
+        ConfigError: as for `load_config`.
+    """
+    return Config(**_read_file(file))
+
+
+class _Parser(HfArgumentParser):
+    """argparse made to raise instead of to exit, so that an error can name its file."""
+
+    def error(self, message: str) -> Any:
+        raise ConfigError(message)
+
+    def _add_dataclass_arguments(self, dtype: Any) -> None:
+        """Without the `--no_key` twin of each key that is true by default: one way to say a thing."""
+        super()._add_dataclass_arguments(dtype)
+        for action in [a for a in self._actions if any(o.startswith("--no_") for o in a.option_strings)]:
+            self._remove_action(action)
+            for option in action.option_strings:
+                self._option_string_actions.pop(option)
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    """One YAML file as checked values.
+
+    They go through the command line's parser: `1e-6`, a string to YAML, is a number to it, and a value of the
+    wrong kind is refused in the same words."""
+    try:
+        content = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file}: must hold `key: value` lines, found {type(content).__name__}")
+    known = {field.name for field in dataclasses.fields(Config)}
+    words = []
+    for key, value in content.items():
+        if key not in known:
+            raise ConfigError(_unknown_key(str(key), str(file)))
+        if isinstance(value, (list, dict)) or value is None:
+            raise ConfigError(f"{file}: {key} must be a single value, got {value!r}")
+        words.append(f"--{key}={value}")
+    try:
+        namespace = _Parser(Config, allow_abbrev=False).parse_args(words)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    return {key: getattr(namespace, key) for key in content}
+
+
+def _word_key(word: str) -> str:
+    """`--key=value`, `--key` or `--a-key` as `key` or `a_key`."""
+    return word.split("=")[0].removeprefix("--").replace("-", "_")
+
+
+def _unknown_key(key: str, where: str) -> str:
+    known = [field.name for field in dataclasses.fields(Config)]
+    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+    return f"{where}: unknown key {key!r}; did you mean {nearest!r}?"
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)

@@ -1,0 +1,101 @@
+"""What flows through the loop: sampled responses, their groups, and the padded batch that is trained on.
+
+Dimension key: B responses of a batch in group order, G responses a group, T response tokens (padded), L prompt
+plus response tokens (padded).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dapo_ref.data import Problem
+from dapo_ref.verifier import Verdict
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One sampled response oᵢ.
+
+    Attributes:
+        response_ids: its tokens, the end-of-sequence token included where one was sampled.
+        text: the tokens decoded without special tokens; what the verifier reads.
+        truncated: generation ran into the cap, so that there is no end-of-sequence token.
+        verdict: what the verifier said; None until it is asked.
+    """
+
+    response_ids: list[int]
+    text: str
+    truncated: bool
+    verdict: Verdict | None = None
+
+    @property
+    def correct(self) -> bool:
+        """Whether the answer is equivalent to the reference (Eq. 7)."""
+        return self.verdict is not None and self.verdict.correct
+
+
+@dataclass(frozen=True)
+class Group:
+    """The G responses {oᵢ} to one question q."""
+
+    problem: Problem
+    prompt_ids: list[int]
+    rollouts: list[Rollout]
+
+
+@dataclass
+class Batch:
+    """The kept groups of a rollout step as tensors on the CPU, the same on every process.
+
+    Attributes:
+        prompt_ids, response_ids: B lists of tokens.
+        correct, truncated: [B] bool.
+        lengths: [B] |oᵢ|.
+        group_index: [B] which group a response belongs to.
+        rewards: [B] Eq. 7 plus Eq. 13.
+        advantages: [B] Eq. 9.
+    """
+
+    prompt_ids: list[list[int]]
+    response_ids: list[list[int]]
+    correct: Tensor
+    truncated: Tensor
+    lengths: Tensor
+    group_index: Tensor
+    rewards: Tensor
+    advantages: Tensor
+
+    def __len__(self) -> int:
+        return len(self.response_ids)
+
+
+@dataclass
+class MicroBatch:
+    """Some responses of a mini-batch, right-padded; what one forward pass of one process sees.
+
+    Right padding needs neither an attention mask nor explicit positions: a causal model sees only what stands
+    to the left, and positions count from 0.
+
+    Attributes:
+        input_ids: [b, L] prompt and response.
+        prompt_lengths: [b].
+        response_mask: [b, T] True at response tokens; what stands elsewhere is padding.
+        loss_mask: [b, T] the part of it that is trained (all, or less with overlong filtering).
+        advantages: [b].
+        group_tokens: [b] trained tokens of the whole group of each row.
+        old_logprobs: [b, T] log π_old, or None where π_θ still is π_old.
+    """
+
+    input_ids: Tensor
+    prompt_lengths: Tensor
+    response_mask: Tensor
+    loss_mask: Tensor
+    advantages: Tensor
+    group_tokens: Tensor
+    old_logprobs: Tensor | None = None
+
+    def to(self, device: torch.device) -> "MicroBatch":
+        """The same on another device."""
+        moved = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
+        return MicroBatch(**moved)
