@@ -109,11 +109,11 @@ class Config:
     adam_beta1: float = _key(0.9, "of AdamW [recipe: 0.9]")
     adam_beta2: float = _key(0.999, "of AdamW [recipe: 0.999]")
     max_grad_norm: float = _key(1.0, "gradient-norm clip [recipe: 1.0]")
-    offload_optimizer: bool = _key(False, "keep the optimiser state in CPU memory")
     max_skipped_updates: int = _key(5, "stop after so many updates in a row with a non-finite gradient")
 
     # --- Run ------------------------------------------------------------------------------------------------
     output_dir: str = _key("", "run folder; default runs/<name of the first config file>")
+    process_group_timeout_s: int = _key(1800, "a rank that is silent for so long ends the run")
     resume: bool = _key(False, "continue the run in output_dir after its last complete checkpoint")
     seed: int = _key(0, "of data order and sampling")
     checkpoint_every: int = _key(10, "rollout steps; the last step is always saved; 0 saves only the model")
@@ -142,7 +142,10 @@ class Config:
         )
         for name in at_least_one.split():
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
-        not_negative = "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate clip_eps_high seed"
+        not_negative = (
+            "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate seed "
+            "clip_eps_high dual_clip"
+        )
         for name in not_negative.split():
             _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
         for name in ("temperature", "verifier_timeout_s", "max_grad_norm"):

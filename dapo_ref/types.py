@@ -1,10 +1,10 @@
 """What flows through the loop: sampled responses, their groups, and the padded batch that is trained on.
 
-Dimension key: B responses of a batch in group order, G responses a group, T response tokens (padded), L prompt
-plus response tokens (padded).
+Dimension key: B responses of a batch in group order, G responses a group, T response tokens (padded), L
+prompt plus response tokens (padded).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -52,9 +52,10 @@ class Batch:
         prompt_ids, response_ids: B lists of tokens.
         correct, truncated: [B] bool.
         lengths: [B] |oᵢ|.
-        group_index: [B] which group a response belongs to.
-        rewards: [B] Eq. 7 plus Eq. 13.
-        advantages: [B] Eq. 9.
+        trained: [B] bool, whether the tokens are in the loss; all True without overlong filtering (§3.4).
+        group_index: [B] which group a response belongs to, from 0 up.
+        rewards: [B] Eq. 7 plus Eq. 13, filled in by the loop.
+        advantages: [B] Eq. 9, filled in by the loop.
     """
 
     prompt_ids: list[list[int]]
@@ -62,9 +63,10 @@ class Batch:
     correct: Tensor
     truncated: Tensor
     lengths: Tensor
+    trained: Tensor
     group_index: Tensor
-    rewards: Tensor
-    advantages: Tensor
+    rewards: Tensor = field(init=False)
+    advantages: Tensor = field(init=False)
 
     def __len__(self) -> int:
         return len(self.response_ids)

@@ -1,0 +1,347 @@
+"""Everything that knows accelerate, DeepSpeed and torch.distributed: one process a GPU, ZeRO stage 3.
+
+The rest of the project sees a policy whose log-probabilities can be computed, a gradient that can be
+accumulated
+and applied, and a plain HF model to sample from. Two scalings live here and nowhere else:
+
+    ZeRO averages gradients over the W processes, so `backward` multiplies by W.
+    DeepSpeed divides a loss by its configured accumulation steps; they are 1, and the boundary is set by
+    hand.
+
+What is particular to a machine without a GPU is marked `CPU:`.
+"""
+
+import contextlib
+import gc
+import logging
+import math
+import os
+import resource
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator, init_empty_weights
+from accelerate.utils import DeepSpeedPlugin, InitProcessGroupKwargs, gather_object
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from dapo_ref.config import Config, ConfigError
+from dapo_ref.logprobs import Policy
+from dapo_ref.types import MicroBatch
+
+T = TypeVar("T")
+GATHER_ELEMENTS = 2**28
+"""Parameters gathered at once when a full copy is made."""
+
+
+class Engine:
+    """The policy π_θ under ZeRO-3, its optimiser, and the processes that share them."""
+
+    def __init__(self, config: Config, model_dir: str) -> None:
+        """Loads the model and shards it over the processes.
+
+        Args:
+            config: `precision`, `gradient_checkpointing` and the optimiser's keys are read here.
+            model_dir: HF directory or hub name.
+
+        Raises:
+            ConfigError: the model cannot be loaded, or the launcher asks for something other than ZeRO-3.
+        """
+        self.config = config
+        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        hf_config = _load_hf_config(model_dir)
+        self._sampler = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
+        self.accelerator = _make_accelerator(config)
+        model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=dtype)
+        _switch_dropout_off(model)
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.policy = Policy(model).train()  # train mode only because gradient checkpointing asks for it
+        optimizer = torch.optim.AdamW(
+            self.policy.parameters(),
+            lr=config.learning_rate,
+            betas=(config.adam_beta1, config.adam_beta2),
+            weight_decay=config.weight_decay,
+        )
+        self._zero, _ = self.accelerator.prepare(self.policy, optimizer)
+
+    # --- Processes --------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """This process, from 0."""
+        return self.accelerator.process_index
+
+    @property
+    def world_size(self) -> int:
+        """W, the number of processes."""
+        return self.accelerator.num_processes
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.accelerator.is_main_process
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        return self.accelerator.device
+
+    def gather(self, items: list[T]) -> list[T]:
+        """The items of all processes, in the order of their ranks, on every process."""
+        return gather_object(items)
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Each value summed over the processes."""
+        return self._reduce(values, dist.ReduceOp.SUM)
+
+    def max(self, values: Sequence[float]) -> list[float]:
+        """The largest of each value over the processes."""
+        return self._reduce(values, dist.ReduceOp.MAX)
+
+    def _reduce(self, values: Sequence[float], op: Any) -> list[float]:
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor, op=op)
+        return tensor.tolist()
+
+    def barrier(self) -> None:
+        """Waits for all processes."""
+        self.accelerator.wait_for_everyone()
+
+    # --- The policy -------------------------------------------------------------------------------------
+
+    def logprobs(self, micro: MicroBatch, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """log π_θ and entropy [b, T] at the response tokens of `mask`; see `Policy.forward`."""
+        return self._zero(micro.input_ids, micro.prompt_lengths, mask, self.config.temperature)
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """Adds the gradient of one micro-batch, a share of the loss of the whole mini-batch.
+
+        ZeRO averages over the processes; times W makes that the sum, which the shares call for.
+
+        Args:
+            loss: [] this process's share.
+            last: whether the micro-batch is the last one of its mini-batch.
+        """
+        self._zero.set_gradient_accumulation_boundary(last)
+        self._zero.backward(loss * self.world_size)
+
+    def step(self, learning_rate: float) -> float:
+        """Clips the gradient and updates the parameters; skips the update if the gradient is not finite.
+
+        Returns:
+            The norm of the gradient before clipping, over all parameters; inf or nan if it was skipped.
+        """
+        for group in self._zero.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._zero.step()
+        norm = self._zero.get_global_grad_norm()
+        return float(norm) if norm is not None else math.nan
+
+    # --- Full weights -----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def sampler(self) -> Iterator[PreTrainedModel]:
+        """The model to generate with, in evaluation mode, for as long as the context lasts.
+
+        `rollout_weights: gathered` gives a second, plain model that holds a full copy of the weights; the
+        sharded one is never touched, so whatever happens inside leaves it as it was. `sharded` gives the
+        training model itself, whose layers are gathered one by one in each forward pass: `generate` needs
+        `synced_gpus` then.
+        """
+        if self.config.rollout_weights == "sharded":
+            self.policy.eval()
+            try:
+                yield self.policy.model
+            finally:
+                self.policy.train()
+            return
+        try:
+            for name, value in self.full_parameters():
+                _set_parameter(self._sampler, name, value.to(self.device, copy=True))
+            self._sampler.tie_weights()
+            for name, buffer in self.policy.model.named_buffers():
+                _owner(self._sampler, name)._buffers[name.rpartition(".")[2]] = buffer
+            yield self._sampler
+        finally:
+            for name, parameter in self._sampler.named_parameters():
+                _set_parameter(self._sampler, name, torch.empty_like(parameter, device="meta"))
+
+    def full_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, full tensor) of the HF model's parameters, tied ones once; a collective, in the same order
+        on every process. The tensor is valid until the next one is asked for."""
+        chunk: list[tuple[str, nn.Parameter]] = []
+        for name, parameter in self.policy.model.named_parameters():
+            chunk.append((name, parameter))
+            if sum(p.ds_numel for _, p in chunk) >= GATHER_ELEMENTS:
+                yield from _gathered(chunk)
+                chunk = []
+        yield from _gathered(chunk)
+
+    def export(self, directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Writes the policy as a plain HF directory; a collective. Only the main process writes."""
+        state = {}
+        for name, value in self.full_parameters():
+            if self.is_main:
+                state[name] = value.to("cpu", copy=True)
+        if self.is_main:
+            self._sampler.save_pretrained(directory, state_dict=state)
+            tokenizer.save_pretrained(directory)
+        self.barrier()
+
+    # --- Checkpoints ------------------------------------------------------------------------------------
+
+    def save_state(self, directory: Path) -> None:
+        """Writes this process's shard of weights and optimiser into `directory`; a collective."""
+        self._zero.save_checkpoint(str(directory), tag="zero", save_latest=False)
+
+    def load_state(self, directory: Path) -> None:
+        """Restores what `save_state` wrote, with the same number of processes; a collective."""
+        self._zero.load_checkpoint(str(directory), tag="zero")
+
+    # --- The rest ---------------------------------------------------------------------------------------
+
+    def peak_memory_mb(self) -> float:
+        """Largest over the processes: memory allocated on the GPU, or resident. CPU: since the start."""
+        if self.device.type == "cuda":
+            peak = torch.cuda.max_memory_allocated() / 2**20
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        return self.max([peak])[0]
+
+    def seed(self, *key: int) -> None:
+        """Seeds this process's sampling from the run's seed, a key and its rank.
+
+        Sampling depends on nothing else, so that a resumed run samples what the uninterrupted one would
+        have."""
+        state = self.config.seed
+        for part in (*key, self.rank):
+            state = (state * 6364136223846793005 + part * 1442695040888963407 + 1) % 2**63
+        torch.manual_seed(state)
+
+    def close(self) -> None:
+        """Lets go of DeepSpeed and the process groups, in that order, while the interpreter is still
+        whole."""
+        self._zero.destroy()
+        del self._zero, self.policy, self._sampler
+        self.accelerator.free_memory()
+        gc.collect()
+        dist.destroy_process_group()
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process without finalizing the interpreter, once everything is flushed.
+
+    CPU: a gloo worker thread may drop the last reference to a finished collective while the interpreter
+    finalizes; it asks for the GIL, is made to exit inside a destructor, and C++ calls terminate: exit code
+    −6 after all the work is done, now and then, more often on a busy machine.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def launched_as_main() -> bool:
+    """Whether this process speaks for all, as far as the launcher's environment says; for use before
+    `Engine`."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _make_accelerator(config: Config) -> Accelerator:
+    """An Accelerator with DeepSpeed ZeRO-3, also without a launcher.
+
+    What the launcher's configuration says (offloading, say) holds; what the mathematics needs is set here."""
+    on_gpu = torch.cuda.is_available()
+    for name, value in (
+        ("RANK", "0"),
+        ("LOCAL_RANK", "0"),
+        ("WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+    ):
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("MASTER_PORT", str(_free_port()))
+    os.environ.setdefault("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
+    plugin = DeepSpeedPlugin(gradient_accumulation_steps=1, gradient_clipping=config.max_grad_norm)
+    settings = plugin.deepspeed_config
+    if settings["zero_optimization"]["stage"] != 3:
+        stage = settings["zero_optimization"]["stage"]
+        raise ConfigError(f"the launcher's configuration asks for ZeRO stage {stage}; zero_stage must be 3")
+    settings["train_micro_batch_size_per_gpu"] = 1  # DeepSpeed wants a number; micro-batches vary
+    settings["gradient_clipping"] = config.max_grad_norm
+    settings.setdefault("data_types", {})["grad_accum_dtype"] = "fp32"
+    settings["bf16"] = {"enabled": config.precision == "bf16"}
+    for key in ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"):
+        settings["zero_optimization"].setdefault(key, "auto")
+    # CPU: without the backend accelerate takes every rank for the only one.
+    process_group = InitProcessGroupKwargs(
+        backend="nccl" if on_gpu else "gloo", timeout=timedelta(seconds=config.process_group_timeout_s)
+    )
+    if not on_gpu:  # CPU: the launcher leaves one thread to each process
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
+    return Accelerator(
+        deepspeed_plugin=plugin,
+        mixed_precision="bf16" if config.precision == "bf16" else "no",
+        kwargs_handlers=[process_group],
+        log_with=None if config.tracker == "none" else config.tracker,
+        project_dir=config.output_dir,
+    )
+
+
+def _load_hf_config(model_dir: str) -> Any:
+    try:
+        return AutoConfig.from_pretrained(model_dir)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"model: {model_dir!r} is neither a directory with a Hugging Face config.json nor a hub name that "
+            "can be reached from here"
+        ) from error
+
+
+def _empty_model(hf_config: Any, dtype: torch.dtype) -> PreTrainedModel:
+    """The architecture without memory for its parameters, in evaluation mode."""
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
+    return model.eval()
+
+
+def _switch_dropout_off(model: PreTrainedModel) -> None:
+    """Sampled and trained policy are the same function only without dropout, in train mode too."""
+    for key, value in vars(model.config).items():
+        if "drop" in key and isinstance(value, float):
+            setattr(model.config, key, 0.0)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for key, value in vars(module).items():
+            if "dropout" in key and isinstance(value, float):
+                setattr(module, key, 0.0)
+
+
+def _gathered(chunk: Sequence[tuple[str, nn.Parameter]]) -> Iterator[tuple[str, Tensor]]:
+    with deepspeed.zero.GatheredParameters([parameter for _, parameter in chunk]):
+        for name, parameter in chunk:
+            yield name, parameter.detach()
+
+
+def _owner(model: nn.Module, name: str) -> nn.Module:
+    return model.get_submodule(name.rpartition(".")[0])
+
+
+def _set_parameter(model: nn.Module, name: str, value: Tensor) -> None:
+    _owner(model, name)._parameters[name.rpartition(".")[2]] = nn.Parameter(value, requires_grad=False)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

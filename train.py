@@ -1,0 +1,357 @@
+"""Algorithm 1 of DAPO (arXiv 2503.14476): wiring of the parts in `dapo_ref/`, in the paper's order.
+
+    accelerate launch --config_file configs/accelerate/zero3.yaml train.py --config configs/tiny_cpu.yaml
+
+Every process runs this file. They share the policy under ZeRO-3 and nothing else: each samples and verifies its own
+prompts, then all exchange their groups, so that every process holds the whole batch, takes the same decisions, and
+picks its own part of each mini-batch.
+"""
+
+import dataclasses
+import logging
+import math
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from dapo_ref import checkpoint
+from dapo_ref.batching import MiniBatch, collate, microbatches, minibatches
+from dapo_ref.checkpoint import RunFolder
+from dapo_ref.config import Config, ConfigError, load_config
+from dapo_ref.data import DataError, Problem, PromptStream, keep_short_prompts, load_problems
+from dapo_ref.dynamic_sampling import AcceptanceRate, GroupBuffer, any_outcome, has_mixed_outcomes, next_round_size
+from dapo_ref.engine import Engine, launched_as_main, leave
+from dapo_ref.loss import group_advantages
+from dapo_ref.metrics import StepMetrics, summary_line
+from dapo_ref.objective import build_objective
+from dapo_ref.reward import correctness_reward, soft_overlong_penalty
+from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
+from dapo_ref.tiny import resolve_model
+from dapo_ref.types import Batch, Group, MicroBatch
+from dapo_ref.verifier import VerifierPool
+
+log = logging.getLogger("dapo_ref.train")
+
+
+class StopTraining(RuntimeError):
+    """Training cannot go on; the message is one line that says why."""
+
+
+class Trainer:
+    """A run in progress: the policy and what the loop carries from step to step."""
+
+    def __init__(
+        self, config: Config, engine: Engine, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt]
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.folder = RunFolder(Path(config.output_dir))
+        self.stream = PromptStream(prompts, seed=config.seed)
+        self.end_ids = end_token_ids(tokenizer, engine.policy.model)
+        self.verifier = VerifierPool(
+            workers=config.verifier_workers,
+            timeout_s=config.verifier_timeout_s,
+            memory_mb=config.verifier_memory_mb,
+            boxed=config.boxed_answers,
+            recipe=config.verifier == "recipe",
+        )
+        self.objective = build_objective(config)
+        self.acceptance = AcceptanceRate()
+        self.steps_done = 0
+        self.updates = 0
+        self.skipped_in_a_row = 0
+
+    def train(self) -> None:
+        """Algorithm 1. Line numbers are the paper's."""
+        config = self.config
+        for step in range(self.steps_done, config.rollout_steps):  # 1: for step = 1, …, M
+            metrics = StepMetrics()
+            buffer = self.fill_buffer(step, metrics)  # 2–8: sample, reward, filter, until N groups are held
+            batch = self.make_batch(buffer)  # 9: advantages
+            self.update_policy(step, batch, metrics)  # 10–11: μ updates
+            self.end_step(step, metrics)
+        checkpoint.export(self.engine, self.folder, self.tokenizer)
+
+    # --- Lines 2–8 --------------------------------------------------------------------------------------
+
+    def fill_buffer(self, step: int, metrics: StepMetrics) -> GroupBuffer[Group]:
+        """Samples rounds of groups until the dynamic sampling buffer holds N of them (Eq. 11)."""
+        config = self.config
+        qualifies = has_mixed_outcomes if config.dynamic_sampling else any_outcome
+        buffer = GroupBuffer[Group](config.prompts_per_step, qualifies)
+        sampled: list[Group] = []
+        progress = self.progress(config.prompts_per_step, f"step {step + 1}: groups")
+        with self.engine.sampler() as model:  # 3: π_old ← π_θ, which does not change until line 11
+            while not buffer.full and buffer.rounds < config.max_rounds:
+                prompts = self.stream.take(self.round_size(buffer))  # 2: D_b from D
+                self.engine.seed(step, buffer.rounds)
+                with metrics.timed("rollout"):  # 4: G outputs for each question
+                    groups = sample_groups(
+                        model, self.tokenizer, self.my_share(prompts), config.sampling, self.end_ids
+                    )
+                with metrics.timed("verify"):  # 5: rewards, by the rule of Eq. 7
+                    groups = self.verify(groups)
+                groups = self.in_data_order(groups)
+                held = len(buffer.groups)
+                qualified = buffer.add(groups, correct_matrix(groups))  # 6: keep 0 < correct < G
+                self.acceptance.update(qualified, len(groups))
+                sampled += groups
+                progress.update(len(buffer.groups) - held)
+        progress.close()
+        self.acceptance.end_step()
+        metrics.add_rollout(buffer, sampled, self.rewards(sampled))
+        self.write_rollouts(step, sampled, buffer)
+        self.require_groups(buffer)
+        return buffer
+
+    def round_size(self, buffer: GroupBuffer[Group]) -> int:
+        """How many prompts the next round asks for, over all processes."""
+        expected = self.acceptance.value if self.config.dynamic_sampling else 1.0
+        return next_round_size(
+            buffer.missing, expected, self.config.prompts_per_round, multiple_of=self.engine.world_size
+        )
+
+    def my_share(self, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
+        """Every W-th prompt; a round is a multiple of W."""
+        return prompts[self.engine.rank :: self.engine.world_size]
+
+    def in_data_order(self, mine: list[Group]) -> list[Group]:
+        """All processes' groups on every process, dealt back into the order of the prompts."""
+        everyones = self.engine.gather(mine)
+        share = len(mine)
+        return [everyones[rank * share + i] for i in range(share) for rank in range(self.engine.world_size)]
+
+    def verify(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups with a verdict on each response."""
+        pairs = [(rollout.text, group.problem.reference) for group in groups for rollout in group.rollouts]
+        verdicts = iter(self.verifier.judge_many(pairs))
+        return [
+            dataclasses.replace(
+                group, rollouts=[dataclasses.replace(r, verdict=next(verdicts)) for r in group.rollouts]
+            )
+            for group in groups
+        ]
+
+    def require_groups(self, buffer: GroupBuffer[Group]) -> None:
+        """The one choice when `max_rounds` is reached: `on_round_limit`."""
+        if buffer.full:
+            return
+        share = (
+            f"after {buffer.rounds} rounds {len(buffer.groups)} of {buffer.capacity} groups are held; of "
+            f"{buffer.groups_generated} groups sampled {buffer.groups_all_correct} were all correct and "
+            f"{buffer.groups_all_wrong} all wrong"
+        )
+        if not buffer.groups or self.config.on_round_limit == "stop":
+            raise StopTraining(f"{share}: use easier or harder data, a larger group_size or max_rounds")
+        if self.engine.is_main:
+            log.warning("%s; training on what is held (on_round_limit: train)", share)
+
+    # --- Line 9 -----------------------------------------------------------------------------------------
+
+    def make_batch(self, buffer: GroupBuffer[Group]) -> Batch:
+        """The kept groups with their rewards and advantages."""
+        batch = collate(buffer.groups, self.config.overlong_filtering)
+        batch.rewards = self.rewards(buffer.groups)
+        grouped = batch.rewards.view(-1, self.config.group_size)
+        batch.advantages = group_advantages(grouped, unbiased=self.config.unbiased_std).flatten()  # Eq. 9
+        return batch
+
+    def rewards(self, groups: Sequence[Group]) -> torch.Tensor:
+        """[P·G] Eq. 7, and Eq. 13 added to it."""
+        config = self.config
+        rewards = correctness_reward(correct_matrix(groups).flatten())
+        if config.soft_overlong_punishment:
+            lengths = torch.tensor([len(r.response_ids) for group in groups for r in group.rollouts])
+            rewards += soft_overlong_penalty(lengths, config.max_response_length, config.overlong_cache_length)
+        return rewards
+
+    # --- Lines 10–11 ------------------------------------------------------------------------------------
+
+    def update_policy(self, step: int, batch: Batch, metrics: StepMetrics) -> None:
+        """One pass over the batch, an optimiser update a mini-batch."""
+        minis = [m for m in minibatches(batch, self.config.responses_per_update) if m.num_tokens]
+        plans = [self.plan(batch, mini) for mini in minis]
+        with metrics.timed("logprobs"):
+            self.compute_old_logprobs(plans[1:], metrics)  # in the first mini-batch π_θ still is π_old
+        progress = self.progress(len(minis), f"step {step + 1}: updates")
+        with metrics.timed("update"):
+            for mini, plan in zip(minis, plans, strict=True):
+                self.update(step, mini, plan, metrics)
+                progress.update()
+        progress.close()
+
+    def plan(self, batch: Batch, mini: MiniBatch) -> list[MicroBatch]:
+        """This process's micro-batches of a mini-batch, on its device."""
+        engine = self.engine
+        micros = microbatches(
+            batch, mini.rows, self.config.tokens_per_microbatch, engine.world_size, engine.rank
+        )
+        return [micro.to(engine.device) for micro in micros]
+
+    @torch.no_grad()
+    def compute_old_logprobs(self, plans: Sequence[list[MicroBatch]], metrics: StepMetrics) -> None:
+        """Fills in log π_old, the denominator of r in Eq. 9, before the first update changes π_θ."""
+        for micro in (micro for plan in plans for micro in plan):
+            micro.old_logprobs, entropy = self.engine.logprobs(micro, micro.loss_mask)
+            metrics.add_old_policy(micro.old_logprobs, entropy, micro.loss_mask)
+
+    def update(self, step: int, mini: MiniBatch, plan: Sequence[MicroBatch], metrics: StepMetrics) -> None:
+        """One optimiser update: the gradient of Eq. 8 over all micro-batches and processes."""
+        clip = (self.config.clip_eps_low, self.config.clip_eps_high)
+        for i, micro in enumerate(plan):
+            logprobs, entropy = self.engine.logprobs(micro, micro.loss_mask)
+            old_logprobs = micro.old_logprobs
+            if old_logprobs is None:
+                old_logprobs = logprobs.detach()
+                metrics.add_old_policy(logprobs, entropy, micro.loss_mask)
+            loss = self.objective(logprobs, old_logprobs, micro, mini)
+            self.engine.backward(loss, last=i == len(plan) - 1)
+            metrics.add_microbatch(loss, logprobs, old_logprobs, micro, clip)
+        grad_norm = self.engine.step(self.learning_rate(step))
+        metrics.add_update(grad_norm, mini.num_tokens)
+        self.updates += 1
+        self.skipped_in_a_row = 0 if math.isfinite(grad_norm) else self.skipped_in_a_row + 1
+        if self.skipped_in_a_row >= self.config.max_skipped_updates:
+            raise StopTraining(f"{self.skipped_in_a_row} updates in a row had a gradient that is not finite")
+
+    def learning_rate(self, step: int) -> float:
+        """Linear warm-up over rollout steps, then constant (§4.1). The first step already trains (D5)."""
+        return self.config.learning_rate * min(1.0, (step + 1) / max(self.config.warmup_steps, 1))
+
+    # --- What a step leaves -----------------------------------------------------------------------------
+
+    def end_step(self, step: int, metrics: StepMetrics) -> None:
+        """Metrics, summary line, checkpoint."""
+        config = self.config
+        self.steps_done = step + 1
+        record = metrics.record(self.engine, self.steps_done, self.updates, self.learning_rate(step))
+        if self.engine.is_main:
+            self.folder.metrics.append(record)
+            tqdm.write(summary_line(record, config.rollout_steps), file=sys.stdout)
+            sys.stdout.flush()
+        numbers = {k: v for k, v in record.items() if k != "step" and v is not None}
+        self.engine.accelerator.log(numbers, step=self.steps_done)
+        due = config.checkpoint_every and self.steps_done % config.checkpoint_every == 0
+        if due or (config.checkpoint_every and self.steps_done == config.rollout_steps):
+            checkpoint.save(
+                self.engine, self.folder, self.steps_done, self.state_dict(), config.keep_checkpoints
+            )
+
+    def write_rollouts(self, step: int, sampled: Sequence[Group], buffer: GroupBuffer[Group]) -> None:
+        """Every sampled response of the step, for people to read."""
+        if not self.engine.is_main:
+            return
+        kept = {id(group) for group in buffer.groups}
+        rewards = iter(self.rewards(sampled).tolist())
+        rows = [
+            rollout_row(group, response, next(rewards), id(group) in kept, self.tokenizer)
+            for group in sampled
+            for response in range(len(group.rollouts))
+        ]
+        self.folder.write_rollouts(step + 1, rows)
+
+    def progress(self, total: int, what: str) -> Any:
+        """A progress bar on the main process, where there is a terminal to show it."""
+        return tqdm(total=total, desc=what, leave=False, disable=None if self.engine.is_main else True)
+
+    # --- Stop and resume --------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the loop carries from step to step, beside weights and optimiser."""
+        return {
+            "updates": self.updates,
+            "skipped_in_a_row": self.skipped_in_a_row,
+            "stream": self.stream.state_dict(),
+            "acceptance": self.acceptance.state_dict(),
+        }
+
+    def resume(self) -> None:
+        """Continues after the last complete checkpoint, as if the run had not been stopped."""
+        found = checkpoint.latest_state(self.folder, self.engine.world_size)
+        if found is not None:
+            path, state = found
+            self.engine.load_state(path)
+            self.steps_done, self.updates = state["step"], state["updates"]
+            self.skipped_in_a_row = state["skipped_in_a_row"]
+            self.stream.load_state_dict(state["stream"])
+            self.acceptance = AcceptanceRate(**state["acceptance"])
+        if self.engine.is_main:
+            self.folder.forget_after(self.steps_done)
+            log.info("resuming after step %d", self.steps_done)
+        self.engine.barrier()
+
+
+def correct_matrix(groups: Sequence[Group]) -> torch.Tensor:
+    """[P, G] bool, which responses are right."""
+    return torch.tensor([[rollout.correct for rollout in group.rollouts] for group in groups])
+
+
+def rollout_row(
+    group: Group, index: int, reward: float, kept: bool, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, Any]:
+    """One line of a rollout file."""
+    rollout = group.rollouts[index]
+    assert rollout.verdict is not None
+    return {
+        "prompt": tokenizer.decode(group.prompt_ids),
+        "response": rollout.text,
+        "reference": group.problem.reference,
+        "answer": rollout.verdict.answer,
+        "status": rollout.verdict.status,
+        "correct": rollout.correct,
+        "reward": round(reward, 6),
+        "truncated": rollout.truncated,
+        "length": len(rollout.response_ids),
+        "kept": kept,
+        "source": group.problem.source,
+    }
+
+
+def load_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Problem, list[int]]]:
+    """The problems of `data` that fit, with their prompt tokens."""
+    problems = load_problems(config.data, prompt_template=config.prompt_template)
+    return keep_short_prompts(problems, tokenizer, config.max_prompt_length)
+
+
+def run(argv: Sequence[str]) -> None:
+    """Reads everything that can be wrong before the model is loaded, then trains."""
+    config = load_config(argv)
+    model_dir = resolve_model(config.model)
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    prompts = load_prompts(config, tokenizer)
+    if launched_as_main():
+        RunFolder(Path(config.output_dir)).open(config)
+    engine = Engine(config, model_dir)
+    trainer = Trainer(config, engine, tokenizer, prompts)
+    engine.start_tracker(config)
+    with trainer.verifier:
+        if config.resume:
+            trainer.resume()
+        trainer.train()
+    engine.close()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs and turns errors into exit codes: 2 for what the user can mend, 1 for the rest."""
+    logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
+    try:
+        run(argv)
+    except (ConfigError, DataError, StopTraining) as error:
+        if launched_as_main():
+            print(f"error: {error}", file=sys.stderr)
+        return 2
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1:]))
