@@ -1,0 +1,235 @@
+"""Prompts: what Algorithm 1 samples its batches from (line 3), and the order in which it does.
+
+`load_problems` (of `problems.py`) reads a data set, `keep_short_prompts` encodes it by the tokenizer's chat
+template, and `PromptStream` deals the prompts out; its position is part of a checkpoint.
+
+`python -m dapo_ref.data FILE --show 2 [--model DIR]` shows what a run would train on.
+"""
+
+import argparse
+import hashlib
+import logging
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from jinja2 import TemplateError
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from dapo_ref.config import DEFAULT_PROMPT_TEMPLATE
+from dapo_ref.problems import Problem, load_problems, read_problems, summary
+from dapo_ref.sources import DataError
+
+__all__ = ["DataError", "Problem", "PromptStream", "encode_prompt", "keep_short_prompts", "load_problems"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def render_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> str:
+    """The prompt as the text whose tokens the model sees.
+
+    A tokenizer without a chat template gets the plainest thing that ends the question: its
+    beginning-of-sequence token if it has one, the contents of the messages, a newline.
+
+    Raises:
+        DataError: the chat template refuses the messages (some know no system role).
+    """
+    if tokenizer.chat_template is None:
+        contents = "\n\n".join(message["content"] for message in problem.messages)
+        return f"{tokenizer.bos_token or ''}{contents}\n"
+    try:
+        text = tokenizer.apply_chat_template(
+            list(problem.messages), tokenize=False, add_generation_prompt=True
+        )
+    except TemplateError as error:
+        raise DataError(f"{problem.source}: the chat template refuses this prompt: {error}") from error
+    assert isinstance(text, str)
+    return text
+
+
+def encode_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens of a prompt, up to where the response begins.
+
+    The special tokens are those of `render_prompt`'s text, so that a tokenizer that would add its own
+    beginning-of-sequence token does not double it.
+
+    Returns:
+        Token ids, without padding.
+
+    Raises:
+        DataError: as `render_prompt`.
+    """
+    ids: list[int] = tokenizer(render_prompt(problem, tokenizer), add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def keep_short_prompts(
+    problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, max_prompt_length: int
+) -> list[tuple[Problem, list[int]]]:
+    """Encodes the prompts and drops those that are too long, with their number in the log.
+
+    Args:
+        max_prompt_length: tokens; a prompt of exactly so many stays.
+
+    Returns:
+        `(problem, prompt ids)` of those that stay, in order, at least one.
+
+    Raises:
+        DataError: all are too long.
+    """
+    encoded = [(problem, encode_prompt(problem, tokenizer)) for problem in problems]
+    kept = [(problem, ids) for problem, ids in encoded if len(ids) <= max_prompt_length]
+    if not kept:
+        shortest = min(len(ids) for _, ids in encoded)
+        raise DataError(
+            f"no prompt has at most {max_prompt_length} tokens (the shortest has {shortest}): "
+            "raise max_prompt_length"
+        )
+    if len(kept) < len(encoded):
+        log.warning(
+            "%d of %d prompts are longer than max_prompt_length %d and are dropped",
+            len(encoded) - len(kept),
+            len(encoded),
+            max_prompt_length,
+        )
+    return kept
+
+
+class PromptStream(Generic[T]):
+    """An endless stream of items, each epoch a fresh shuffle of all of them.
+
+    The order is a pure function of seed and epoch: whatever the sizes of the takes, and however often the run
+    was stopped and resumed, item number k of the stream is the same.
+
+    Args:
+        items: what is dealt out, such as the pairs of `keep_short_prompts`; `repr` must identify an item.
+        seed: of the shuffles.
+        position: how many items were taken before.
+
+    Raises:
+        ValueError: no items, or a negative position.
+    """
+
+    def __init__(self, items: Sequence[T], seed: int, position: int = 0) -> None:
+        if not items:
+            raise ValueError("a prompt stream needs at least one item")
+        if position < 0:
+            raise ValueError(f"position must not be negative, got {position}")
+        self.position = position
+        self._items = items
+        self._seed = seed
+        self._shuffled_epoch = -1
+        self._order: list[int] = []
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next item, counted from 0."""
+        return self.position // len(self._items)
+
+    def take(self, n: int) -> list[T]:
+        """The next `n` items; more than an epoch holds is fine.
+
+        Raises:
+            ValueError: `n` is negative.
+        """
+        if n < 0:
+            raise ValueError(f"cannot take {n} items")
+        taken = []
+        for _ in range(n):
+            taken.append(self._items[self._index()])
+            self.position += 1
+        return taken
+
+    def _index(self) -> int:
+        if self._shuffled_epoch != self.epoch:
+            self._order = list(range(len(self._items)))
+            random.Random(f"{self._seed}/{self.epoch}").shuffle(self._order)
+            self._shuffled_epoch = self.epoch
+        return self._order[self.position % len(self._items)]
+
+    def state_dict(self) -> dict[str, int | str]:
+        """What a checkpoint holds: the position, and what it is a position in."""
+        return {"position": self.position, "seed": self._seed, "fingerprint": self.fingerprint()}
+
+    def load_state_dict(self, state: dict[str, int | str]) -> None:
+        """Continues where `state` was taken.
+
+        Raises:
+            DataError: the state was taken with other items or another seed.
+        """
+        if state["fingerprint"] != self.fingerprint():
+            raise DataError(
+                "cannot resume on other data: the prompts are not those of the checkpoint (data, "
+                "prompt_template, tokenizer or max_prompt_length changed); restore them or start a new run"
+            )
+        if state["seed"] != self._seed:
+            raise DataError(
+                f"cannot resume with seed {self._seed}: the checkpoint's is {state['seed']}, and the order "
+                "of the prompts follows from it; restore it or start a new run"
+            )
+        self.position = int(state["position"])
+
+    def fingerprint(self) -> str:
+        """A hash of the items in their order."""
+        digest = hashlib.sha256()
+        for item in self._items:
+            digest.update(repr(item).encode() + b"\0")
+        return digest.hexdigest()[:16]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Command line
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints what a data set holds; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m dapo_ref.data", description="Show a data set.")
+    parser.add_argument("source", metavar="FILE", help="JSONL or parquet file, TASK:SPLIT, or hub name")
+    parser.add_argument("--show", type=int, default=2, metavar="N", help="prompts to print (default 2)")
+    parser.add_argument("--model", metavar="DIR", help="render with the chat template of this model")
+    parser.add_argument("--prompt_template", default=DEFAULT_PROMPT_TEMPLATE, help="wraps a bare question")
+    args = parser.parse_args(argv)
+    logging.basicConfig(format="%(levelname)s: %(message)s")
+    try:
+        problems, counts = read_problems(args.source, args.prompt_template)
+        tokenizer = _load_tokenizer(args.model) if args.model else None
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(summary(args.source, problems, counts))
+    print(
+        f"{counts.conflicts} repeats with another reference dropped, "
+        f"{counts.unasked} prompts ask for no `Answer:`"
+    )
+    print(f"{len(problems)} references verify against themselves")
+    if tokenizer is not None:
+        lengths = sorted(len(encode_prompt(problem, tokenizer)) for problem in problems)
+        print(f"prompt tokens: median {statistics.median(lengths):g}, longest {lengths[-1]}")
+    for problem in problems[: args.show]:
+        print(f"\n--- {problem.source}, reference {problem.reference}")
+        if tokenizer is not None:
+            print(render_prompt(problem, tokenizer))
+        else:
+            print("\n".join(f"[{m['role']}] {m['content']}" for m in problem.messages))
+    return 0
+
+
+def _load_tokenizer(model: str) -> PreTrainedTokenizerBase:
+    if model == "tiny":
+        from dapo_ref.tiny import MODEL_DIR
+
+        model = str(MODEL_DIR)
+    try:
+        return AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{model}: no tokenizer can be loaded from it: {' '.join(str(error).split())}"
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

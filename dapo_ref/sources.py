@@ -1,0 +1,229 @@
+"""Where problems come from: files, generated tasks, optional packages. Each is read as rows with an address.
+
+A row is a dictionary as the source holds it; which of its keys are question and answer is the business of
+`problems.py`. Its address is what an error message names: `sums.jsonl:12` (line 12), `sums.parquet:row 12`
+(counted from 1), `tiny:train#12` (counted from 0).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+
+
+class DataError(ValueError):
+    """Data that cannot be used; the message is one line: what, where (file and line) and how to mend it."""
+
+
+class Addressed(NamedTuple):
+    """A row and the place an error message names for it."""
+
+    address: str
+    row: Row
+
+
+# As many problems as a generated task has, up to these; `NAME:SPLIT:COUNT` asks for another number.
+_GENERATED = {"train": 20_000, "test": 256}
+_GENERATOR_SEED = 0  # not the run's seed: runs that differ in their seed share their data
+
+_TASK = re.compile(r"(?P<name>\w+):(?P<split>[A-Za-z]\w*)(:(?P<count>[1-9]\d*))?")
+_GYM = re.compile(r"reasoning_gym:(?P<name>\w+)(:(?P<split>\w+))?")
+_HUB = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.-]+))?")
+_FILE_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz", ".zip")
+
+_COLUMNS = ("question", "problem", "answer", "prompt", "reward_model")
+EXPECTED = (
+    "expected `question` or `problem` beside `answer`, "
+    "or verl's `prompt` (a chat list) beside `reward_model` (with `ground_truth`)"
+)
+
+
+def read_rows(source: str) -> Iterator[Addressed]:
+    """Reads a source row by row; a file is never held in memory as a whole.
+
+    Args:
+        source: a JSONL or parquet file; `TASK:SPLIT[:COUNT]` of `dapo_ref.tiny.tasks`;
+            `reasoning_gym:TASK[:SPLIT]`; `org/name[:SPLIT]` of the hub. What exists as a file is a file.
+
+    Yields:
+        Each row with its address.
+
+    Raises:
+        DataError: the source does not exist, cannot be read, or needs a package that is not installed.
+    """
+    if Path(source).exists():
+        return _file_rows(Path(source))
+    if match := _GYM.fullmatch(source):
+        return _reasoning_gym_rows(match["name"], match["split"] or "train")
+    if match := _TASK.fullmatch(source):
+        return _generated_rows(match["name"], match["split"], match["count"])
+    if (match := _HUB.fullmatch(source)) and not source.endswith(_FILE_SUFFIXES):
+        return _hub_rows(match["name"], match["split"] or "train")
+    raise DataError(
+        f"{source}: no such file; data is a JSONL or parquet file, a generated TASK:SPLIT such as "
+        "tiny:train, reasoning_gym:TASK, or a hub name org/name"
+    )
+
+
+def require_layout(columns: list[str], where: str) -> None:
+    """Raises DataError unless the columns are those of a bare question or of verl's chat format."""
+    bare = ("question" in columns or "problem" in columns) and "answer" in columns
+    chat = "prompt" in columns and "reward_model" in columns
+    if not bare and not chat:
+        raise DataError(f"{where}: no question and answer among {_listed(columns)}; {EXPECTED}")
+
+
+def _listed(columns: list[str]) -> str:
+    return ", ".join(f"`{column}`" for column in columns) or "no keys"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Files
+
+
+def _file_rows(path: Path) -> Iterator[Addressed]:
+    try:
+        with path.open("rb") as file:
+            is_parquet = file.read(4) == b"PAR1"
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}; give a JSONL or parquet file") from error
+    return _parquet_rows(path) if is_parquet or path.suffix == ".parquet" else _jsonl_rows(path)
+
+
+def _jsonl_rows(path: Path) -> Iterator[Addressed]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                address = f"{path}:{number}"
+                yield Addressed(address, _json_object(line, address))
+
+
+def _json_object(line: bytes, address: str) -> Row:
+    try:
+        row = json.loads(
+            line.decode("utf-8-sig"), parse_float=Decimal, parse_constant=_refuse_constant
+        )  # Decimal: a reference keeps the digits that were written
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{address}: not UTF-8 text ({error.reason}); expected one JSON object a line"
+        ) from error
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{address}: broken JSON: {error.msg} (column {error.colno}); expected one JSON object a line"
+        ) from error
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, NaN, [[[[…
+        raise DataError(f"{address}: broken JSON: {error}; expected one JSON object a line") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{address}: expected one JSON object a line, found {type(row).__name__}")
+    return row
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parquet_rows(path: Path) -> Iterator[Addressed]:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise DataError(
+            f"{path}: reading parquet needs pyarrow: `pip install pyarrow`, or convert the file to JSONL"
+        ) from error
+    try:
+        file = parquet.ParquetFile(path)
+        columns = file.schema_arrow.names
+        require_layout(columns, str(path))
+        number = 0
+        for batch in file.iter_batches(batch_size=1024, columns=[c for c in columns if c in _COLUMNS]):
+            for row in batch.to_pylist():
+                number += 1
+                yield Addressed(f"{path}:row {number}", row)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read as parquet: {_one_line(error)}") from error
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Generators and packages
+
+
+def _generated_rows(task: str, split: str, count: str | None) -> Iterator[Addressed]:
+    from dapo_ref.tiny import tasks
+
+    source = f"{task}:{split}"
+    if task not in tasks.TASKS or split not in _GENERATED:
+        raise DataError(
+            f"{source}: no such file, and no such generated task; tasks: {', '.join(sorted(tasks.TASKS))}; "
+            f"splits: {', '.join(_GENERATED)}"
+        )
+
+    def generate(number: int) -> list[dict[str, str]]:
+        return tasks.generate(task, split, number, _GENERATOR_SEED)
+
+    try:
+        rows = generate(int(count)) if count else _up_to(_GENERATED[split], generate)
+    except ValueError as error:
+        raise DataError(f"{source}:{count}: {error}; ask for fewer") from error
+    return (Addressed(f"{source}#{index}", dict(row)) for index, row in enumerate(rows))
+
+
+def _up_to(count: int, generate: Callable[[int], list[dict[str, str]]]) -> list[dict[str, str]]:
+    """The first `count` problems, or all of a task that has fewer: `generate` raises beyond them."""
+    low, high = 0, count + 1  # generate(low) works, generate(high) does not or is not wanted
+    rows: list[dict[str, str]] = []
+    attempt = count
+    while high - low > 1:
+        try:
+            rows, low = generate(attempt), attempt
+        except ValueError:
+            high = attempt
+        attempt = (low + high) // 2
+    return rows
+
+
+def _reasoning_gym_rows(task: str, split: str) -> Iterator[Addressed]:
+    source = f"reasoning_gym:{task}"
+    try:
+        import reasoning_gym
+    except ImportError as error:
+        raise DataError(f"{source}: this source needs a package: `pip install reasoning-gym`") from error
+    if split not in _GENERATED:
+        raise DataError(f"{source}:{split}: no such split; splits: {', '.join(_GENERATED)}")
+    train, test = _GENERATED["train"], _GENERATED["test"]
+    try:
+        entries = reasoning_gym.create_dataset(task, size=train + test, seed=_GENERATOR_SEED)
+    except ValueError as error:
+        raise DataError(f"{source}: {_one_line(error)}") from error
+    if split == "train":
+        return (Addressed(f"{source}:train#{i}", entries[i]) for i in range(train))
+    seen = {entries[i]["question"] for i in range(train)}  # small tasks draw a problem twice
+    held_out = (i for i in range(train, train + test) if entries[i]["question"] not in seen)
+    return (Addressed(f"{source}:test#{i}", entries[i]) for i in held_out)
+
+
+def _hub_rows(name: str, split: str) -> Iterator[Addressed]:
+    source = f"{name}:{split}"
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError(
+            f"{name}: no such file; to read it as a data set of the hub, `pip install datasets`, "
+            "or download its JSONL or parquet file and give that"
+        ) from error
+    try:
+        table = datasets.load_dataset(name, split=split)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{source}: no such file, and not to be had from the hub ({_one_line(error)}); check name, split "
+            "and network, or download its JSONL or parquet file and give that"
+        ) from error
+    require_layout(table.column_names, source)
+    return (Addressed(f"{source}:row {number}", row) for number, row in enumerate(table, start=1))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,276 @@
+"""Which text of a response is its answer, found by linear scans over a bounded tail.
+
+In this order: the last `Answer:` label that opens a line or a sentence; the last run of boxes (by configuration); an
+`<answer>` tag; the last sentence of the form "the answer is …"; a response that ends in bold, or whose only sentence
+holds one formula. A number that nothing marks as the answer is never fished for.
+"""
+
+import re
+from collections.abc import Sequence
+
+END_OF_TURN = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>")
+END_OF_TURN += ("<|im_start|>", "<|user|>", "<｜end▁of▁sentence｜>")
+TAIL_CHARS = 20_000
+REGION_CHARS = 4_000  # of text after a label
+MAX_LABELS = 50  # looked at, from the last one back
+
+_WORD_ANSWER = (
+    r"(?:answers?|答案|答え|정답|respuesta|réponse|antwort|ответ|resposta|risposta|الإجابة|उत्तर)"
+)
+_LABEL = re.compile(_WORD_ANSWER, re.IGNORECASE)
+_AFTER_LABEL = re.compile(r"\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
+_HEADING_END = re.compile(r"[*_ \t]{0,6}\r?\n")
+_QUALIFIER = (
+    r"(?:so|thus|hence|therefore|the|my|our|your|final|correct|numerical|numeric|short|exact|最终|最後の|最终的|la|die)"
+)
+_BEFORE_LABEL = re.compile(
+    rf"(?:^|[.!?:;,)\]}}>|$。！？，；：])\s{{0,4}}(?:[^\w.!?]|_|\\\w{{2,12}}\{{){{0,8}}(?:{_QUALIFIER}[\s*_]{{0,4}}){{0,4}}$",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(rf"^\s{{0,4}}[*#_\s>-]{{1,8}}(?:{_QUALIFIER}\s{{0,3}}){{0,3}}$", re.IGNORECASE)
+_PHRASE = re.compile(
+    rf"{_WORD_ANSWER}(?:\s{{0,3}}to\s[\w\s]{{1,40}})?\s{{0,3}}"
+    r"(?:(?:is|are|was|equals|would be|should be|must be|will be|est|ist|es|är|是|为|為|=)\s{0,3}[:：]?|(?=\s?(?:\\\(|\\\[|\$)))",
+    re.IGNORECASE,
+)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
+_BETWEEN_BOXES = re.compile(
+    r"(?:\s[A-Za-z]{3,20}\s(?=and\b|or\b))?"  # as in "5 apples and 6 pears"
+    r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\}|and|or|和|或){0,30}",
+)
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
+_BARE_BOX = re.compile(r"\s*(-?\s?[\w.,/]+|\\[dt]?frac\s?\d\d)")
+_TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.。](?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\s*$)|(?<=\d)。")
+_MARKDOWN = re.compile(r"\*\*|__|`")
+_BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
+_FORMULA = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
+_STATEMENT = re.compile(
+    r"[^\d]{2,200}?(?:\b(?:is|are|equals|equal to|be|est|ist|es)\b|[是为為])\s*[:：]?\s*(?P<value>[^\s].*)", re.DOTALL
+)
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|neither|cannot|without|unless|if|either|maybe|wrong|incorrect|false|any|some|e\.g)\b|n't|不|非",
+    re.IGNORECASE,
+)
+_INLINE_MATH = re.compile(r"\$[^$\d]{1,60}\$|\\\([^\d]{1,60}?\\\)")
+
+
+def extract_answer(
+    response: str, *, boxed: bool = True, end_of_turn: Sequence[str] = END_OF_TURN
+) -> str | None:
+    r"""Find the text that the response marks as its answer.
+
+    Args:
+        response: the response alone, never the prompt.
+        boxed: whether `\boxed{…}` and `\fbox{…}` mark an answer when no `Answer:` line does.
+        end_of_turn: texts of special tokens; nothing after the first of them counts.
+
+    Returns:
+        The marked text, stripped of its wrapping; None when nothing is marked. Several adjacent boxes come back
+        as a list, joined by commas. No text raises.
+    """
+    cut = len(response)
+    for token in end_of_turn:
+        found = response.find(token, 0, cut)
+        cut = found if found >= 0 else cut
+    tail = response[max(0, cut - TAIL_CHARS) : cut]
+    _, closed, after = tail.rpartition("</think>")
+    if closed and after.strip():
+        tail = after
+    return marked_text(tail, boxed)
+
+
+def marked_text(tail: str, boxed: bool) -> str | None:
+    """The first of the ways to mark an answer that finds one."""
+    answer = labelled(tail)
+    if answer is None and boxed:
+        answer = last_boxes(tail)
+    if answer is None:
+        answer = tagged(tail)
+    if answer is None:
+        answer = phrased(tail)
+    if answer is None:
+        answer = emphasised(tail)
+    return answer
+
+
+def labelled(tail: str) -> str | None:
+    """The text after the last label that has any."""
+    for match in reversed(list(_LABEL.finditer(tail))[-MAX_LABELS:]):
+        line_start = tail.rfind("\n", 0, match.start()) + 1
+        before = tail[max(line_start, match.start() - 80) : match.start()]
+        if match.start() - line_start > 80:
+            before = "…" + before
+        colon = _AFTER_LABEL.match(tail, match.end())
+        if colon and _BEFORE_LABEL.search(before):
+            start = colon.end()
+        elif not colon and _HEADING.match(before):
+            heading = _HEADING_END.match(tail, match.end())
+            if heading is None:
+                continue
+            start = heading.end()
+        else:
+            continue
+        answer = clean(region(tail, start))
+        if answer and not _LABEL.fullmatch(answer.strip(" :：\"'.")):
+            return answer
+    return None
+
+
+def region(tail: str, start: int) -> str:
+    """The rest of the line, or the next line with text, extended until brackets of displayed maths close."""
+    text = tail[start : start + REGION_CHARS]
+    body = text.lstrip(" \t\r\n\"'")
+    line, _, rest = body.partition("\n")
+    while rest and is_open(line):
+        more, _, rest = rest.partition("\n")
+        line += "\n" + more
+        if line.count("\n") > 30:
+            break
+    return line
+
+
+def is_open(text: str) -> bool:
+    """Whether displayed maths or an environment has begun and not ended."""
+    return (
+        text.count("\\[") > text.count("\\]")
+        or text.count("\\begin{") > text.count("\\end{")
+        or text.count("$$") % 2 == 1
+        or text.rstrip() in ("\\(", "$", "\\boxed{")
+    )
+
+
+def brace_pairs(text: str) -> dict[int, int]:
+    """The index of the closing brace for every balanced opening one, in one pass; escaped braces do not count."""
+    pairs: dict[int, int] = {}
+    stack: list[int] = []
+    for match in _BRACES.finditer(text):
+        if match[0] == "{":
+            stack.append(match.start())
+        elif match[0] == "}" and stack:
+            pairs[stack.pop()] = match.start()
+    return pairs
+
+
+def find_boxes(text: str) -> list[tuple[int, int, str]]:
+    r"""Every outermost box as (start, end, content), `\boxed 5` included; unbalanced ones are left out."""
+    boxes: list[tuple[int, int, str]] = []
+    pairs = brace_pairs(text) if "\\boxed" in text or "\\fbox" in text else {}
+    end = 0
+    for match in _BOX.finditer(text):
+        if match.start() < end:
+            continue  # inside the box before
+        close = pairs.get(match.end())
+        if close is not None:
+            end = close + 1
+            boxes.append((match.start(), end, text[match.end() + 1 : close]))
+        elif text[match.end() - 1].isspace() and (bare := _BARE_BOX.match(text, match.end())):
+            end = bare.end()
+            boxes.append((match.start(), end, bare[1].rstrip(".,")))
+    return boxes
+
+
+def last_boxes(tail: str) -> str | None:
+    """The content of the last box, with the boxes it is joined to by `and`, `or`, commas or blanks."""
+    boxes = [box for box in find_boxes(tail) if box[2].strip()]
+    preferred = [box for box in boxes if tail.startswith("\\boxed", box[0])]
+    boxes = preferred or boxes
+    if not boxes:
+        return None
+    run = [boxes[-1]]
+    for box in reversed(boxes[:-1]):
+        if not _BETWEEN_BOXES.fullmatch(tail[box[1] : run[0][0]][:200]):
+            break
+        run.insert(0, box)
+    contents = list(dict.fromkeys(clean(content) for _, _, content in run))
+    return ", ".join(contents)
+
+
+def unbox(text: str, joined: bool) -> str:
+    """Replace each box by its content, in place; adjacent boxes become a list. When `joined`, only they are kept."""
+    boxes = find_boxes(text)
+    if not boxes:
+        return text
+    if joined:
+        return last_boxes(text) or ""
+    pieces = []
+    pos = 0
+    for start, end, content in boxes:
+        gap = text[pos:start]
+        pieces.append(", " if pieces and not gap.strip(" $") else gap)
+        pieces.append(content)
+        pos = end
+    return "".join(pieces) + text[pos:]
+
+
+def tagged(tail: str) -> str | None:
+    """The content of the last `<answer>…</answer>`."""
+    lowered = tail.casefold() if tail.isascii() else tail
+    end = lowered.rfind("</answer>")
+    start = lowered.rfind("<answer>", 0, end) if end >= 0 else -1
+    return clean(tail[start + 8 : end]) or None if start >= 0 else None
+
+
+def phrased(tail: str) -> str | None:
+    """The last sentence that says "the answer is …"."""
+    matches = list(_PHRASE.finditer(tail))
+    if not matches:
+        return None
+    answer = clean(region(tail, matches[-1].end()))
+    return answer or None
+
+
+def emphasised(tail: str) -> str | None:
+    """Bold text that ends the response, or the only formula of a response of one short line."""
+    text = tail.strip()
+    bold = None
+    for bold in _BOLD.finditer(text, max(0, len(text) - 300)):
+        pass
+    after = text[bold.end() :] if bold is not None else ""
+    if bold is not None and len(after) <= 30 and "\n" not in after and not any(map(str.isdigit, after)):
+        return clean(bold[1]) or None
+    if len(text) < 400 and "\n\n" not in text:
+        formulas = list(_FORMULA.finditer(text))
+        if len(formulas) == 1:
+            return clean(next(group for group in formulas[0].groups() if group)) or None
+    return None
+
+
+def clean(text: str, joined: bool = False) -> str:
+    """Strip what wraps a value: tags, markdown, quotes, boxes, a leading "the area is", a trailing sentence.
+
+    Args:
+        text: the marked text, a bare answer, or a reference.
+        joined: whether a box stands for the whole text, as in references.
+
+    Returns:
+        The bare value; unchanged where nothing wraps it.
+    """
+    if "<" in text:
+        text = _TAG.sub(" ", text)
+    text = _MARKDOWN.sub(" ", text) if "**" in text or "__" in text or "`" in text else text
+    for _ in range(3):
+        if "\\boxed" not in text and "\\fbox" not in text:
+            break
+        text = unbox(text, joined)
+    text = text.replace('\\"', " ").strip(" \t\r\n\"'“”*")
+    text = first_sentence(text)
+    statement = _STATEMENT.fullmatch(text) if " " in text or not text.isascii() else None
+    if statement is None and "$" in text:
+        bare = _INLINE_MATH.sub("it", text)
+        statement = _STATEMENT.fullmatch(bare)
+    if statement and not _NEGATION.search(statement[0][: statement.start("value")]):
+        text = first_sentence(statement["value"].strip(" \t\r\n\"'"))
+    return text.rstrip(" .").strip() if text.endswith((".", " ")) else text
+
+
+def first_sentence(text: str) -> str:
+    """Drop sentences after the first when they hold no digit or formula: "25. I hope it is correct."""
+    text = text.partition("I hope it is correct")[0]
+    match = _SENTENCE_END.search(text)
+    if match is None:
+        return text
+    rest = text[match.end() :]
+    if any(char.isdigit() for char in rest) or "$" in rest or "\\" in rest or _NEGATION.search(rest):
+        return text
+    return text[: match.start()]
