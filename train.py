@@ -2,52 +2,55 @@
 
     accelerate launch --config_file configs/accelerate/zero3.yaml train.py --config configs/tiny_cpu.yaml
 
-Every process runs this file. They share the policy under ZeRO-3 and nothing else: each samples and verifies its own
-prompts, then all exchange their groups, so that every process holds the whole batch, takes the same decisions, and
-picks its own part of each mini-batch.
+Every process runs this file. They share the policy under ZeRO-3 and nothing else: each samples and verifies
+its own prompts, then all exchange their groups, so that every process holds the whole batch, takes the same
+decisions, and picks its own part of each mini-batch.
 """
 
-import dataclasses
 import logging
 import math
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from dapo_ref import checkpoint
 from dapo_ref.batching import MiniBatch, collate, microbatches, minibatches
 from dapo_ref.checkpoint import RunFolder
-from dapo_ref.config import Config, ConfigError, load_config
-from dapo_ref.data import DataError, Problem, PromptStream, keep_short_prompts, load_problems
-from dapo_ref.dynamic_sampling import AcceptanceRate, GroupBuffer, any_outcome, has_mixed_outcomes, next_round_size
-from dapo_ref.engine import Engine, launched_as_main, leave
+from dapo_ref.config import Config, load_config
+from dapo_ref.data import PromptStream, keep_short_prompts, load_problems
+from dapo_ref.dynamic_sampling import (
+    AcceptanceRate,
+    GroupBuffer,
+    any_outcome,
+    has_mixed_outcomes,
+    next_round_size,
+)
+from dapo_ref.engine import Engine, TrainingError, exit_code, launched_as_main, leave, load_tokenizer
 from dapo_ref.loss import group_advantages
 from dapo_ref.metrics import StepMetrics, summary_line
 from dapo_ref.objective import build_objective
-from dapo_ref.reward import correctness_reward, soft_overlong_penalty
 from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
-from dapo_ref.tiny import resolve_model
+from dapo_ref.scoring import Scorer, correct_matrix, rewards_of, rollout_rows
 from dapo_ref.types import Batch, Group, MicroBatch
-from dapo_ref.verifier import VerifierPool
 
 log = logging.getLogger("dapo_ref.train")
-
-
-class StopTraining(RuntimeError):
-    """Training cannot go on; the message is one line that says why."""
 
 
 class Trainer:
     """A run in progress: the policy and what the loop carries from step to step."""
 
     def __init__(
-        self, config: Config, engine: Engine, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Prompt]
+        self,
+        config: Config,
+        engine: Engine,
+        scorer: Scorer,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[Prompt],
     ) -> None:
         self.config = config
         self.engine = engine
@@ -55,13 +58,7 @@ class Trainer:
         self.folder = RunFolder(Path(config.output_dir))
         self.stream = PromptStream(prompts, seed=config.seed)
         self.end_ids = end_token_ids(tokenizer, engine.policy.model)
-        self.verifier = VerifierPool(
-            workers=config.verifier_workers,
-            timeout_s=config.verifier_timeout_s,
-            memory_mb=config.verifier_memory_mb,
-            boxed=config.boxed_answers,
-            recipe=config.verifier == "recipe",
-        )
+        self.scorer = scorer
         self.objective = build_objective(config)
         self.acceptance = AcceptanceRate()
         self.steps_done = 0
@@ -97,7 +94,7 @@ class Trainer:
                         model, self.tokenizer, self.my_share(prompts), config.sampling, self.end_ids
                     )
                 with metrics.timed("verify"):  # 5: rewards, by the rule of Eq. 7
-                    groups = self.verify(groups)
+                    groups = self.scorer.score(groups)
                 groups = self.in_data_order(groups)
                 held = len(buffer.groups)
                 qualified = buffer.add(groups, correct_matrix(groups))  # 6: keep 0 < correct < G
@@ -106,7 +103,7 @@ class Trainer:
                 progress.update(len(buffer.groups) - held)
         progress.close()
         self.acceptance.end_step()
-        metrics.add_rollout(buffer, sampled, self.rewards(sampled))
+        metrics.add_rollout(buffer, sampled, rewards_of(sampled, config))
         self.write_rollouts(step, sampled, buffer)
         self.require_groups(buffer)
         return buffer
@@ -128,17 +125,6 @@ class Trainer:
         share = len(mine)
         return [everyones[rank * share + i] for i in range(share) for rank in range(self.engine.world_size)]
 
-    def verify(self, groups: Sequence[Group]) -> list[Group]:
-        """The groups with a verdict on each response."""
-        pairs = [(rollout.text, group.problem.reference) for group in groups for rollout in group.rollouts]
-        verdicts = iter(self.verifier.judge_many(pairs))
-        return [
-            dataclasses.replace(
-                group, rollouts=[dataclasses.replace(r, verdict=next(verdicts)) for r in group.rollouts]
-            )
-            for group in groups
-        ]
-
     def require_groups(self, buffer: GroupBuffer[Group]) -> None:
         """The one choice when `max_rounds` is reached: `on_round_limit`."""
         if buffer.full:
@@ -149,7 +135,7 @@ class Trainer:
             f"{buffer.groups_all_wrong} all wrong"
         )
         if not buffer.groups or self.config.on_round_limit == "stop":
-            raise StopTraining(f"{share}: use easier or harder data, a larger group_size or max_rounds")
+            raise TrainingError(f"{share}: use easier or harder data, a larger group_size or max_rounds")
         if self.engine.is_main:
             log.warning("%s; training on what is held (on_round_limit: train)", share)
 
@@ -158,19 +144,10 @@ class Trainer:
     def make_batch(self, buffer: GroupBuffer[Group]) -> Batch:
         """The kept groups with their rewards and advantages."""
         batch = collate(buffer.groups, self.config.overlong_filtering)
-        batch.rewards = self.rewards(buffer.groups)
+        batch.rewards = rewards_of(buffer.groups, self.config)
         grouped = batch.rewards.view(-1, self.config.group_size)
         batch.advantages = group_advantages(grouped, unbiased=self.config.unbiased_std).flatten()  # Eq. 9
         return batch
-
-    def rewards(self, groups: Sequence[Group]) -> torch.Tensor:
-        """[P·G] Eq. 7, and Eq. 13 added to it."""
-        config = self.config
-        rewards = correctness_reward(correct_matrix(groups).flatten())
-        if config.soft_overlong_punishment:
-            lengths = torch.tensor([len(r.response_ids) for group in groups for r in group.rollouts])
-            rewards += soft_overlong_penalty(lengths, config.max_response_length, config.overlong_cache_length)
-        return rewards
 
     # --- Lines 10–11 ------------------------------------------------------------------------------------
 
@@ -219,7 +196,7 @@ class Trainer:
         self.updates += 1
         self.skipped_in_a_row = 0 if math.isfinite(grad_norm) else self.skipped_in_a_row + 1
         if self.skipped_in_a_row >= self.config.max_skipped_updates:
-            raise StopTraining(f"{self.skipped_in_a_row} updates in a row had a gradient that is not finite")
+            raise TrainingError(f"{self.skipped_in_a_row} updates in a row had a gradient that is not finite")
 
     def learning_rate(self, step: int) -> float:
         """Linear warm-up over rollout steps, then constant (§4.1). The first step already trains (D5)."""
@@ -249,12 +226,11 @@ class Trainer:
         if not self.engine.is_main:
             return
         kept = {id(group) for group in buffer.groups}
-        rewards = iter(self.rewards(sampled).tolist())
-        rows = [
-            rollout_row(group, response, next(rewards), id(group) in kept, self.tokenizer)
-            for group in sampled
-            for response in range(len(group.rollouts))
-        ]
+        in_batch = [id(group) in kept for group in sampled for _ in group.rollouts]
+        rewards = rewards_of(sampled, self.config).tolist()
+        rows = rollout_rows(sampled, self.tokenizer)
+        for row, reward, is_kept in zip(rows, rewards, in_batch, strict=True):
+            row |= {"reward": round(reward, 6), "kept": is_kept}
         self.folder.write_rollouts(step + 1, rows)
 
     def progress(self, total: int, what: str) -> Any:
@@ -288,70 +264,23 @@ class Trainer:
         self.engine.barrier()
 
 
-def correct_matrix(groups: Sequence[Group]) -> torch.Tensor:
-    """[P, G] bool, which responses are right."""
-    return torch.tensor([[rollout.correct for rollout in group.rollouts] for group in groups])
-
-
-def rollout_row(
-    group: Group, index: int, reward: float, kept: bool, tokenizer: PreTrainedTokenizerBase
-) -> dict[str, Any]:
-    """One line of a rollout file."""
-    rollout = group.rollouts[index]
-    assert rollout.verdict is not None
-    return {
-        "prompt": tokenizer.decode(group.prompt_ids),
-        "response": rollout.text,
-        "reference": group.problem.reference,
-        "answer": rollout.verdict.answer,
-        "status": rollout.verdict.status,
-        "correct": rollout.correct,
-        "reward": round(reward, 6),
-        "truncated": rollout.truncated,
-        "length": len(rollout.response_ids),
-        "kept": kept,
-        "source": group.problem.source,
-    }
-
-
-def load_prompts(config: Config, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Problem, list[int]]]:
-    """The problems of `data` that fit, with their prompt tokens."""
-    problems = load_problems(config.data, prompt_template=config.prompt_template)
-    return keep_short_prompts(problems, tokenizer, config.max_prompt_length)
-
-
 def run(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then trains."""
     config = load_config(argv)
-    model_dir = resolve_model(config.model)
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    prompts = load_prompts(config, tokenizer)
+    tokenizer = load_tokenizer(config.model_dir)
+    problems = load_problems(config.data, prompt_template=config.prompt_template)
+    prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length)
     if launched_as_main():
         RunFolder(Path(config.output_dir)).open(config)
-    engine = Engine(config, model_dir)
-    trainer = Trainer(config, engine, tokenizer, prompts)
-    engine.start_tracker(config)
-    with trainer.verifier:
+    engine = Engine(config)
+    engine.start_tracker()
+    with Scorer(config) as scorer:
+        trainer = Trainer(config, engine, scorer, tokenizer, prompts)
         if config.resume:
             trainer.resume()
         trainer.train()
     engine.close()
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs and turns errors into exit codes: 2 for what the user can mend, 1 for the rest."""
-    logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
-    try:
-        run(argv)
-    except (ConfigError, DataError, StopTraining) as error:
-        if launched_as_main():
-            print(f"error: {error}", file=sys.stderr)
-        return 2
-    except Exception:
-        traceback.print_exc()
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    leave(exit_code(run, sys.argv[1:]))

@@ -91,7 +91,7 @@ def _minibatch(batch: Batch, member: Tensor) -> MiniBatch:
 
 def microbatches(
     batch: Batch, rows: Sequence[int], tokens_per_microbatch: int, num_processes: int, process_index: int
-) -> list[tuple[list[int], MicroBatch]]:
+) -> list[MicroBatch]:
     """This process's share of some rows, cut into micro-batches by a budget of padded tokens.
 
     Args:
@@ -101,8 +101,7 @@ def microbatches(
         num_processes, process_index: W and this process's rank.
 
     Returns:
-        (rows, micro-batch) pairs, the same number on every process; an empty one has no rows and a mask
-        without a True.
+        Micro-batches, the same number on every process; an empty one has no rows and a mask without a True.
     """
     sizes = {row: len(batch.prompt_ids[row]) + len(batch.response_ids[row]) for row in rows}
     longest_first = sorted(rows, key=lambda row: (-sizes[row], row))
@@ -111,7 +110,7 @@ def microbatches(
     planned += [[] for _ in range(-len(planned) % num_processes)]
     # Neighbours in the plan have about the same size and run at the same time on different processes.
     mine = planned[process_index::num_processes]
-    return [(piece, _micro_batch(batch, piece)) for piece in mine]
+    return [_micro_batch(batch, piece) for piece in mine]
 
 
 def _pack(sizes: Sequence[int], budget: int, multiple_of: int) -> list[range]:
@@ -139,7 +138,7 @@ def _cut(sizes: Sequence[int], budget: int) -> list[range]:
     return runs
 
 
-def _micro_batch(batch: Batch, rows: Sequence[int]) -> MicroBatch:
+def _micro_batch(batch: Batch, rows: list[int]) -> MicroBatch:
     if not rows:
         return _empty_micro_batch()
     prompts = [batch.prompt_ids[row] for row in rows]
@@ -151,6 +150,7 @@ def _micro_batch(batch: Batch, rows: Sequence[int]) -> MicroBatch:
     group_tokens = torch.zeros(int(batch.group_index[-1]) + 1, dtype=torch.long)
     group_tokens.index_add_(0, batch.group_index, trained_lengths)
     return MicroBatch(
+        rows=rows,
         input_ids=input_ids,
         prompt_lengths=torch.tensor([len(p) for p in prompts]),
         response_mask=response_mask,
@@ -164,6 +164,7 @@ def _empty_micro_batch() -> MicroBatch:
     """One prompt token, one response token, nothing to train: keeps the collectives of ZeRO-3 in step."""
     nothing = torch.zeros(1, 1, dtype=torch.bool)
     return MicroBatch(
+        rows=[],
         input_ids=torch.zeros(1, 2, dtype=torch.long),
         prompt_lengths=torch.ones(1, dtype=torch.long),
         response_mask=nothing,

@@ -129,7 +129,8 @@ def latest_state(folder: RunFolder, num_processes: int) -> tuple[Path, dict[str,
     state = json.loads((complete[-1] / STATE_FILE).read_text())
     if state["num_processes"] != num_processes:
         raise ConfigError(
-            f"resume: {complete[-1]} was written by {state['num_processes']} processes, this run has {num_processes}"
+            f"resume: {complete[-1]} was written by {state['num_processes']} processes, this run has "
+            f"{num_processes}"
         )
     return complete[-1], state
 

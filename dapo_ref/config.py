@@ -21,7 +21,8 @@ class ConfigError(ValueError):
     """A configuration that cannot be used; the message is one line: what, where and how to mend it."""
 
 
-def _key(default: Any, help: str) -> Any:
+def option(default: Any, help: str) -> Any:
+    """A dataclass field with the help that the command line shows."""
     return dataclasses.field(default=default, metadata={"help": help})
 
 
@@ -48,82 +49,91 @@ class Config:
     """Everything a run depends on. `[paper: …]` marks the values of arXiv 2503.14476v1, §4.1."""
 
     # --- Model and data -------------------------------------------------------------------------------------
-    model: str = _key("tiny", "HF directory or hub name; `tiny` is the embedded one [paper: Qwen2.5-32B]")
-    data: str = _key("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
-    prompt_template: str = _key(
+    model: str = option("tiny", "HF directory or hub name; `tiny` is the embedded one [paper: Qwen2.5-32B]")
+    data: str = option("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
+    prompt_template: str = option(
         DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
     )
-    max_prompt_length: int = _key(2048, "tokens; longer prompts are dropped [recipe: 2048]")
-    precision: Literal["bf16", "fp32"] = _key("bf16", "of weights and activations; the master copy is fp32")
-    gradient_checkpointing: bool = _key(False, "recompute activations in the backward pass to save memory")
+    max_prompt_length: int = option(2048, "tokens; longer prompts are dropped [recipe: 2048]")
+    precision: Literal["bf16", "fp32"] = option("bf16", "of weights and activations; the master copy is fp32")
+    gradient_checkpointing: bool = option(False, "recompute activations in the backward pass to save memory")
 
     # --- Rollout (Alg. 1, lines 4–6) ------------------------------------------------------------------------
-    rollout_steps: int = _key(1000, "iterations of Algorithm 1")
-    prompts_per_step: int = _key(512, "groups in a batch, over all processes [paper: 512]")
-    group_size: int = _key(16, "responses a prompt, G [paper: 16]")
-    max_response_length: int = _key(20480, "generation cap in tokens, L_max of Eq. 13 [paper: 20480]")
-    temperature: float = _key(1.0, "of sampling; divided out of the trained log-probabilities [recipe: 1.0]")
-    top_p: float = _key(1.0, "nucleus sampling; below 1 sampled and trained policy differ [recipe: 1.0]")
-    rollout_batch_size: int = _key(128, "responses generated at once by a process")
-    rollout_weights: Literal["gathered", "sharded"] = _key(
+    rollout_steps: int = option(1000, "iterations of Algorithm 1")
+    prompts_per_step: int = option(512, "groups in a batch, over all processes [paper: 512]")
+    group_size: int = option(16, "responses a prompt, G [paper: 16]")
+    max_response_length: int = option(20480, "generation cap in tokens, L_max of Eq. 13 [paper: 20480]")
+    temperature: float = option(
+        1.0, "of sampling; divided out of the trained log-probabilities [recipe: 1.0]"
+    )
+    top_p: float = option(1.0, "nucleus sampling; below 1 sampled and trained policy differ [recipe: 1.0]")
+    rollout_batch_size: int = option(128, "responses generated at once by a process")
+    rollout_weights: Literal["gathered", "sharded"] = option(
         "gathered", "generate on a full copy of the weights, or layer by layer where a copy does not fit"
     )
 
     # --- Dynamic sampling (Eq. 11) --------------------------------------------------------------------------
-    dynamic_sampling: bool = _key(True, "fill each batch with groups that have 0 < correct < G [paper: true]")
-    max_rounds: int = _key(10, "generation rounds a step at most [recipe: 10]")
-    max_prompts_per_round: int = _key(0, "upper limit of a round; 0 is 3 × prompts_per_step [recipe: 1536]")
-    on_round_limit: Literal["train", "stop"] = _key(
+    dynamic_sampling: bool = option(
+        True, "fill each batch with groups that have 0 < correct < G [paper: true]"
+    )
+    max_rounds: int = option(10, "generation rounds a step at most [recipe: 10]")
+    max_prompts_per_round: int = option(0, "upper limit of a round; 0 is 3 × prompts_per_step [recipe: 1536]")
+    on_round_limit: Literal["train", "stop"] = option(
         "train", "batch not full after max_rounds: train on what is held, or stop [recipe: stop]"
     )
 
     # --- Reward (Eq. 7, Eq. 13, §3.4) -----------------------------------------------------------------------
-    soft_overlong_punishment: bool = _key(True, "add Eq. 13 to the reward [paper: true]")
-    overlong_cache_length: int = _key(4096, "L_cache of Eq. 13, in tokens [paper: 4096]")
-    overlong_filtering: bool = _key(False, "mask truncated responses out of the loss, §3.4 [paper: false]")
-    verifier: Literal["math", "recipe"] = _key("math", "our verifier, or the authors' string rule")
-    boxed_answers: bool = _key(True, r"accept a last \boxed{…} where there is no `Answer:` line")
-    verifier_workers: int = _key(1, "processes a rank for symbolic answers")
-    verifier_timeout_s: float = _key(5.0, "seconds for one symbolic answer")
-    verifier_memory_mb: int = _key(1024, "memory of one verifier process")
+    soft_overlong_punishment: bool = option(True, "add Eq. 13 to the reward [paper: true]")
+    overlong_cache_length: int = option(4096, "L_cache of Eq. 13, in tokens [paper: 4096]")
+    overlong_filtering: bool = option(False, "mask truncated responses out of the loss, §3.4 [paper: false]")
+    verifier: Literal["math", "recipe"] = option("math", "our verifier, or the authors' string rule")
+    boxed_answers: bool = option(True, r"accept a last \boxed{…} where there is no `Answer:` line")
+    verifier_workers: int = option(1, "processes a rank for symbolic answers")
+    verifier_timeout_s: float = option(5.0, "seconds for one symbolic answer")
+    verifier_memory_mb: int = option(1024, "memory of one verifier process")
 
     # --- Objective (Eq. 8–10, 12) ---------------------------------------------------------------------------
-    clip_eps_low: float = _key(0.2, "ε_low of Eq. 10 [paper: 0.2]")
-    clip_eps_high: float = _key(0.28, "ε_high of Eq. 10 [paper: 0.28]")
-    loss_aggregation: Literal["token_level", "sample_level"] = _key(
+    clip_eps_low: float = option(0.2, "ε_low of Eq. 10 [paper: 0.2]")
+    clip_eps_high: float = option(0.28, "ε_high of Eq. 10 [paper: 0.28]")
+    loss_aggregation: Literal["token_level", "sample_level"] = option(
         "token_level", "Eq. 12, or GRPO's mean of means, Eq. 5 [paper: token_level]"
     )
-    token_normalization: Literal["minibatch", "group"] = _key(
+    token_normalization: Literal["minibatch", "group"] = option(
         "minibatch",
         "token_level divides by the tokens of the mini-batch, or of each group (D1) [paper: group]",
     )
-    unbiased_std: bool = _key(True, "Bessel-corrected std in Eq. 9 (D2) [recipe: true]")
-    dual_clip: float = _key(0.0, "c of the authors' dual clip (D3); 0 is off [paper: none, recipe: 10]")
+    unbiased_std: bool = option(True, "Bessel-corrected std in Eq. 9 (D2) [recipe: true]")
+    dual_clip: float = option(0.0, "c of the authors' dual clip (D3); 0 is off [paper: none, recipe: 10]")
 
     # --- Optimisation ---------------------------------------------------------------------------------------
-    responses_per_update: int = _key(512, "mini-batch of one optimiser update, in responses [paper: 512]")
-    tokens_per_microbatch: int = _key(32768, "padded tokens a process holds at once; memory, not results")
-    learning_rate: float = _key(1e-6, "constant after warm-up [paper: 1e-6]")
-    warmup_steps: int = _key(20, "rollout steps of linear warm-up [paper: 20]")
-    weight_decay: float = _key(0.1, "of AdamW [recipe: 0.1]")
-    adam_beta1: float = _key(0.9, "of AdamW [recipe: 0.9]")
-    adam_beta2: float = _key(0.999, "of AdamW [recipe: 0.999]")
-    max_grad_norm: float = _key(1.0, "gradient-norm clip [recipe: 1.0]")
-    max_skipped_updates: int = _key(5, "stop after so many updates in a row with a non-finite gradient")
+    responses_per_update: int = option(512, "mini-batch of one optimiser update, in responses [paper: 512]")
+    tokens_per_microbatch: int = option(32768, "padded tokens a process holds at once; memory, not results")
+    learning_rate: float = option(1e-6, "constant after warm-up [paper: 1e-6]")
+    warmup_steps: int = option(20, "rollout steps of linear warm-up [paper: 20]")
+    weight_decay: float = option(0.1, "of AdamW [recipe: 0.1]")
+    adam_beta1: float = option(0.9, "of AdamW [recipe: 0.9]")
+    adam_beta2: float = option(0.999, "of AdamW [recipe: 0.999]")
+    max_grad_norm: float = option(1.0, "gradient-norm clip [recipe: 1.0]")
+    max_skipped_updates: int = option(5, "stop after so many updates in a row with a non-finite gradient")
 
     # --- Run ------------------------------------------------------------------------------------------------
-    output_dir: str = _key("", "run folder; default runs/<name of the first config file>")
-    process_group_timeout_s: int = _key(1800, "a rank that is silent for so long ends the run")
-    resume: bool = _key(False, "continue the run in output_dir after its last complete checkpoint")
-    seed: int = _key(0, "of data order and sampling")
-    checkpoint_every: int = _key(10, "rollout steps; the last step is always saved; 0 saves only the model")
-    keep_checkpoints: int = _key(2, "how many complete checkpoints stay")
-    tracker: Literal["none", "tensorboard", "wandb"] = _key("none", "beside metrics.jsonl")
+    output_dir: str = option("", "run folder; default runs/<name of the first config file>")
+    process_group_timeout_s: int = option(1800, "a rank that is silent for so long ends the run")
+    resume: bool = option(False, "continue the run in output_dir after its last complete checkpoint")
+    seed: int = option(0, "of data order and sampling")
+    checkpoint_every: int = option(10, "rollout steps; the last step is always saved; 0 saves only the model")
+    keep_checkpoints: int = option(2, "how many complete checkpoints stay")
+    tracker: Literal["none", "tensorboard", "wandb"] = option("none", "beside metrics.jsonl")
 
     @property
     def sampling(self) -> Sampling:
         """The part that `rollout.sample_groups` takes."""
         return Sampling(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Sampling)})
+
+    @property
+    def model_dir(self) -> str:
+        """Where `model` is: the embedded one's directory for `tiny`."""
+        return resolve_model(self.model)
 
     @property
     def prompts_per_round(self) -> int:
@@ -191,6 +201,11 @@ class Config:
         )
 
 
+def resolve_model(model: str) -> str:
+    """A model's directory or hub name; `tiny` names the one that ships with this package."""
+    return str(Path(__file__).parent / "tiny" / "model") if model == "tiny" else model
+
+
 def load_config(argv: Sequence[str]) -> Config:
     """Reads `--config FILE [FILE …] [--key value …]`.
 
@@ -205,21 +220,18 @@ def load_config(argv: Sequence[str]) -> Config:
             combination.
         SystemExit: after `--help`.
     """
-    parser = _Parser(Config, prog="train.py", description="Train a model with DAPO.", allow_abbrev=False)
+    parser = StrictParser(Config, prog="train.py", description="Train a model with DAPO.")
     parser.add_argument(
         "--config", nargs="+", default=[], metavar="FILE", help="YAML, later override earlier"
     )
-    namespace, unknown = parser.parse_known_args(list(argv))
-    if unknown:
-        raise ConfigError(_unknown_key(_word_key(unknown[0]), "command line"))
+    given = parser.parse_given(argv)
+    files = given.pop("config", [])
     values: dict[str, Any] = {}
-    for file in namespace.config:
+    for file in files:
         values |= _read_file(Path(file))
-    given = {_word_key(word) for word in argv if word.startswith("--")} - {"config"}
-    values |= {key: getattr(namespace, key) for key in given}
+    values |= given
     if not values.get("output_dir"):
-        name = Path(namespace.config[0]).stem if namespace.config else "default"
-        values["output_dir"] = str(Path("runs") / name)
+        values["output_dir"] = str(Path("runs") / (Path(files[0]).stem if files else "default"))
     return Config(**values)
 
 
@@ -237,8 +249,24 @@ def read_config(file: Path) -> Config:
     return Config(**_read_file(file))
 
 
-class _Parser(HfArgumentParser):
-    """argparse made to raise instead of to exit, so that an error can name its file."""
+class StrictParser(HfArgumentParser):
+    """The command line of a dataclass; every error is raised, so that it can name its file."""
+
+    def __init__(self, dataclass_type: Any, **kwargs: Any) -> None:
+        super().__init__([dataclass_type], allow_abbrev=False, **kwargs)
+        self._keys = [field.name for field in dataclasses.fields(dataclass_type)]
+
+    def parse_given(self, argv: Sequence[str]) -> dict[str, Any]:
+        """The keys that the command line sets, checked, and no others.
+
+        Raises:
+            ConfigError: an unknown key, or a value of the wrong kind.
+        """
+        namespace, unknown = self.parse_known_args(list(argv))
+        if unknown:
+            raise ConfigError(unknown_key(_word_key(unknown[0]), "command line", self._keys))
+        given = {_word_key(word) for word in argv if word.startswith("--")}
+        return {key: getattr(namespace, key) for key in vars(namespace) if key in given}
 
     def error(self, message: str) -> Any:
         raise ConfigError(message)
@@ -267,19 +295,18 @@ def _read_file(file: Path) -> dict[str, Any]:
         return {}
     if not isinstance(content, Mapping):
         raise ConfigError(f"{file}: must hold `key: value` lines, found {type(content).__name__}")
-    known = {field.name for field in dataclasses.fields(Config)}
+    known = [field.name for field in dataclasses.fields(Config)]
     words = []
     for key, value in content.items():
         if key not in known:
-            raise ConfigError(_unknown_key(str(key), str(file)))
+            raise ConfigError(unknown_key(str(key), str(file), known))
         if isinstance(value, (list, dict)) or value is None:
             raise ConfigError(f"{file}: {key} must be a single value, got {value!r}")
         words.append(f"--{key}={value}")
     try:
-        namespace = _Parser(Config, allow_abbrev=False).parse_args(words)
+        return StrictParser(Config).parse_given(words)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    return {key: getattr(namespace, key) for key in content}
 
 
 def _word_key(word: str) -> str:
@@ -287,8 +314,8 @@ def _word_key(word: str) -> str:
     return word.split("=")[0].removeprefix("--").replace("-", "_")
 
 
-def _unknown_key(key: str, where: str) -> str:
-    known = [field.name for field in dataclasses.fields(Config)]
+def unknown_key(key: str, where: str, known: Sequence[str]) -> str:
+    """The message about a key that is not known."""
     nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
     return f"{where}: unknown key {key!r}; did you mean {nearest!r}?"
 

@@ -19,7 +19,9 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -27,52 +29,42 @@ from typing import Any, NoReturn, TypeVar
 import deepspeed
 import torch
 import torch.distributed as dist
+import transformers
 from accelerate import Accelerator, init_empty_weights
 from accelerate.utils import DeepSpeedPlugin, InitProcessGroupKwargs, gather_object
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from dapo_ref.config import Config, ConfigError
+from dapo_ref.data import DataError
 from dapo_ref.logprobs import Policy
 from dapo_ref.types import MicroBatch
+
+# DeepSpeed calls a torch function by its old name, once a collective.
+warnings.filterwarnings("ignore", message=".*reduce_scatter_tensor.*", category=FutureWarning)
+transformers.utils.logging.disable_progress_bar()
 
 T = TypeVar("T")
 GATHER_ELEMENTS = 2**28
 """Parameters gathered at once when a full copy is made."""
 
 
-class Engine:
-    """The policy π_θ under ZeRO-3, its optimiser, and the processes that share them."""
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message is one line that says why."""
 
-    def __init__(self, config: Config, model_dir: str) -> None:
-        """Loads the model and shards it over the processes.
 
-        Args:
-            config: `precision`, `gradient_checkpointing` and the optimiser's keys are read here.
-            model_dir: HF directory or hub name.
+class Processes:
+    """The processes of a run: who this one is, and what they tell each other."""
 
-        Raises:
-            ConfigError: the model cannot be loaded, or the launcher asks for something other than ZeRO-3.
-        """
-        self.config = config
-        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-        hf_config = _load_hf_config(model_dir)
-        self._sampler = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
-        self.accelerator = _make_accelerator(config)
-        model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=dtype)
-        _switch_dropout_off(model)
-        if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        self.policy = Policy(model).train()  # train mode only because gradient checkpointing asks for it
-        optimizer = torch.optim.AdamW(
-            self.policy.parameters(),
-            lr=config.learning_rate,
-            betas=(config.adam_beta1, config.adam_beta2),
-            weight_decay=config.weight_decay,
-        )
-        self._zero, _ = self.accelerator.prepare(self.policy, optimizer)
-
-    # --- Processes --------------------------------------------------------------------------------------
+    def __init__(self, accelerator: Accelerator, seed: int) -> None:
+        self.accelerator = accelerator
+        self._seed = seed
 
     @property
     def rank(self) -> int:
@@ -114,6 +106,62 @@ class Engine:
     def barrier(self) -> None:
         """Waits for all processes."""
         self.accelerator.wait_for_everyone()
+
+    def peak_memory_mb(self) -> float:
+        """Largest over the processes: memory allocated on the GPU, or resident. CPU: since the start."""
+        if self.device.type == "cuda":
+            peak = torch.cuda.max_memory_allocated() / 2**20
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        return self.max([peak])[0]
+
+    def seed(self, *key: int) -> None:
+        """Seeds this process's sampling from the run's seed, a key and its rank.
+
+        Sampling depends on nothing else, so that a resumed run samples what the uninterrupted one would
+        have."""
+        state = self._seed
+        for part in (*key, self.rank):
+            state = (state * 6364136223846793005 + part * 1442695040888963407 + 1) % 2**63
+        torch.manual_seed(state)
+
+    def close(self) -> None:
+        """Destroys the process groups, and so joins their threads, while the interpreter is still whole."""
+        self.accelerator.free_memory()
+        gc.collect()
+        dist.destroy_process_group()
+
+
+class Engine(Processes):
+    """The policy π_θ under ZeRO-3, its optimiser, and the processes that share them."""
+
+    def __init__(self, config: Config) -> None:
+        """Loads the model and shards it over the processes.
+
+        Args:
+            config: of the run; model, precision and optimiser are read here.
+
+        Raises:
+            ConfigError: the model cannot be loaded, or the launcher asks for something other than ZeRO-3.
+        """
+        self.config = config
+        dtype = _dtype(config)
+        hf_config = _load_hf_config(config.model_dir)
+        self._sampler = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
+        super().__init__(make_accelerator(config), config.seed)
+        model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=dtype)
+        _switch_dropout_off(model)
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.policy = Policy(model).train()  # train mode only because gradient checkpointing asks for it
+        optimizer = torch.optim.AdamW(
+            self.policy.parameters(),
+            lr=config.learning_rate,
+            betas=(config.adam_beta1, config.adam_beta2),
+            weight_decay=config.weight_decay,
+        )
+        self._zero, _ = self.accelerator.prepare(self.policy, optimizer)
 
     # --- The policy -------------------------------------------------------------------------------------
 
@@ -180,7 +228,7 @@ class Engine:
         chunk: list[tuple[str, nn.Parameter]] = []
         for name, parameter in self.policy.model.named_parameters():
             chunk.append((name, parameter))
-            if sum(p.ds_numel for _, p in chunk) >= GATHER_ELEMENTS:
+            if sum(getattr(p, "ds_numel", p.numel()) for _, p in chunk) >= GATHER_ELEMENTS:
                 yield from _gathered(chunk)
                 chunk = []
         yield from _gathered(chunk)
@@ -208,33 +256,18 @@ class Engine:
 
     # --- The rest ---------------------------------------------------------------------------------------
 
-    def peak_memory_mb(self) -> float:
-        """Largest over the processes: memory allocated on the GPU, or resident. CPU: since the start."""
-        if self.device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated() / 2**20
-            torch.cuda.reset_peak_memory_stats()
-        else:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-        return self.max([peak])[0]
-
-    def seed(self, *key: int) -> None:
-        """Seeds this process's sampling from the run's seed, a key and its rank.
-
-        Sampling depends on nothing else, so that a resumed run samples what the uninterrupted one would
-        have."""
-        state = self.config.seed
-        for part in (*key, self.rank):
-            state = (state * 6364136223846793005 + part * 1442695040888963407 + 1) % 2**63
-        torch.manual_seed(state)
+    def start_tracker(self) -> None:
+        """Starts accelerate's tracker if one is configured; `accelerator.log` is silent without."""
+        if self.config.tracker != "none":
+            self.accelerator.init_trackers("dapo_ref", config=vars(self.config))
 
     def close(self) -> None:
-        """Lets go of DeepSpeed and the process groups, in that order, while the interpreter is still
-        whole."""
+        """Lets go of DeepSpeed first, then of the process groups."""
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
         self._zero.destroy()
         del self._zero, self.policy, self._sampler
-        self.accelerator.free_memory()
-        gc.collect()
-        dist.destroy_process_group()
+        super().close()
 
 
 def leave(code: int) -> NoReturn:
@@ -250,16 +283,39 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
+    """Runs a command and turns its end into an exit code.
+
+    Returns:
+        0; 2 after one line on what the user can mend; 1 after a traceback.
+    """
+    logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
+    try:
+        run(argv)
+    except (ConfigError, DataError, TrainingError) as error:
+        if launched_as_main():
+            print(f"error: {error}", file=sys.stderr)
+        return 2
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
 def launched_as_main() -> bool:
     """Whether this process speaks for all, as far as the launcher's environment says; for use before
     `Engine`."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def _make_accelerator(config: Config) -> Accelerator:
+def make_accelerator(config: Config) -> Accelerator:
     """An Accelerator with DeepSpeed ZeRO-3, also without a launcher.
 
-    What the launcher's configuration says (offloading, say) holds; what the mathematics needs is set here."""
+    What the launcher's configuration says (offloading, say) holds; what the mathematics needs is set here.
+
+    Raises:
+        ConfigError: the launcher asks for another ZeRO stage.
+    """
     on_gpu = torch.cuda.is_available()
     for name, value in (
         ("RANK", "0"),
@@ -297,13 +353,26 @@ def _make_accelerator(config: Config) -> Accelerator:
     )
 
 
+def load_tokenizer(model_dir: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model, once the directory is known to hold one.
+
+    Raises:
+        ConfigError: `model_dir` is not a model, or has no tokenizer.
+    """
+    _load_hf_config(model_dir)
+    try:
+        return AutoTokenizer.from_pretrained(model_dir)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model: {model_dir!r} has no tokenizer that can be loaded") from error
+
+
 def _load_hf_config(model_dir: str) -> Any:
     try:
         return AutoConfig.from_pretrained(model_dir)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"model: {model_dir!r} is neither a directory with a Hugging Face config.json nor a hub name that "
-            "can be reached from here"
+            f"model: {model_dir!r} is neither a directory with a Hugging Face config.json nor a hub name "
+            "that can be reached from here"
         ) from error
 
 
@@ -345,3 +414,18 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def load_plain_model(config: Config) -> PreTrainedModel:
+    """The whole model in this process, in evaluation mode, for sampling alone; to be called before ZeRO-3 is
+    on, which would shard it.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    _load_hf_config(config.model_dir)
+    return AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=_dtype(config)).eval()
+
+
+def _dtype(config: Config) -> torch.dtype:
+    return torch.bfloat16 if config.precision == "bf16" else torch.float32

@@ -82,7 +82,12 @@ class StepMetrics:
         self.prob += float(logprobs.detach()[mask].exp().sum())
 
     def add_microbatch(
-        self, loss: Tensor, logprobs: Tensor, old_logprobs: Tensor, micro: MicroBatch, clip: tuple[float, float]
+        self,
+        loss: Tensor,
+        logprobs: Tensor,
+        old_logprobs: Tensor,
+        micro: MicroBatch,
+        clip: tuple[float, float],
     ) -> None:
         """Adds what one forward pass of an update shows; `clip` is (ε_low, ε_high)."""
         self.loss += float(loss.detach())
@@ -181,5 +186,3 @@ def summary_line(record: Mapping[str, Any], of_steps: int) -> str:
         f"{record['sampling/rounds']} rounds  entropy {record['policy/entropy']:.3f}  "
         f"loss {record['loss']:+.4f}  grad {'skipped' if norm is None else f'{norm:.3f}'}  {seconds:.1f} s"
     )
-
-

@@ -106,7 +106,7 @@ def _generate(
 ) -> list[list[int]]:
     """One response a row, its end token included."""
     input_ids, attention_mask = _left_pad(rows, pad_id=end_ids[0], device=model.device)
-    output = model.generate(
+    output = model.generate(  # type: ignore[operator]
         input_ids=input_ids,
         attention_mask=attention_mask,
         generation_config=generation_config(sampling, end_ids, pad_id=end_ids[0]),

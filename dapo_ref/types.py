@@ -4,7 +4,8 @@ Dimension key: B responses of a batch in group order, G responses a group, T res
 prompt plus response tokens (padded).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,6 +81,7 @@ class MicroBatch:
     to the left, and positions count from 0.
 
     Attributes:
+        rows: which responses of the batch, b of them; none in an empty micro-batch.
         input_ids: [b, L] prompt and response.
         prompt_lengths: [b].
         response_mask: [b, T] True at response tokens; what stands elsewhere is padding.
@@ -89,6 +91,7 @@ class MicroBatch:
         old_logprobs: [b, T] log π_old, or None where π_θ still is π_old.
     """
 
+    rows: list[int]
     input_ids: Tensor
     prompt_lengths: Tensor
     response_mask: Tensor
@@ -99,5 +102,5 @@ class MicroBatch:
 
     def to(self, device: torch.device) -> "MicroBatch":
         """The same on another device."""
-        moved = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
-        return MicroBatch(**moved)
+        moved: dict[str, Any] = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **moved)
