@@ -11,6 +11,9 @@ Departure D4: the paper leaves the size of a refill open and the authors' code a
 (three batches of prompts). Here a round asks for what is missing divided by the acceptance rate seen so
 far, so that one missing group costs a few prompts. Surplus groups are discarded, first in data order are
 kept, as in the authors' code: keeping them for the next step would make them off-policy.
+
+Departure D6: the authors' code lets groups of one pass the filter. By Eq. 11 they never do: 0 < n < 1 has no
+solution, and their advantage is 0.
 """
 
 import math

@@ -3,8 +3,8 @@
 from hypothesis import Phase, settings
 
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=60, database=None)
-# For `tests/mutations.py`: a failure is all it wants to see, not the smallest one.
+# For `tests/mutations.py`: it wants to see a failure, not the smallest one.
 settings.register_profile(
-    "mutations", settings.get_profile("default"), phases=[Phase.explicit, Phase.generate], print_blob=False
+    "mutations", settings.get_profile("default"), phases=[Phase.explicit, Phase.generate], max_examples=20
 )
 settings.load_profile("default")
