@@ -508,11 +508,13 @@ def test_padding_content_and_amount_change_nothing(filler: float, groups: list[G
 
 
 def test_one_bad_old_logprob_under_the_mask_reaches_no_gradient() -> None:
-    """log π_old = −inf at padding is a ratio of inf: harmless only if it never enters the exponential."""
+    """log π_old = −inf at padding would be a ratio of inf, and 0 · inf = nan on the way back: even though a
+    mask stops it later, a search for the origin of a nan in training must not end at padding."""
     logprobs = f64([-1.0, -1.0]).requires_grad_()
     mask = torch.tensor([[True, False]])
-    loss = dapo_loss(logprobs, f64([-1.0, -math.inf]), f64(2.0), mask, num_tokens=1, **CLIP)
-    loss.backward()
+    with torch.autograd.set_detect_anomaly(True):  # raises at any nan inside the backward pass
+        loss = dapo_loss(logprobs, f64([-1.0, -math.inf]), f64(2.0), mask, num_tokens=1, **CLIP)
+        loss.backward()
     assert loss.item() == -2.0
     assert logprobs.grad.tolist() == [[-2.0, 0.0]]
 
