@@ -11,6 +11,9 @@ Departure D4: the paper leaves the size of a refill open and the authors' code a
 (three batches of prompts). Here a round asks for what is missing divided by the acceptance rate seen so
 far, so that one missing group costs a few prompts. Surplus groups are discarded, first in data order are
 kept, as in the authors' code: keeping them for the next step would make them off-policy.
+
+Departure D6: the authors' code lets groups of one pass the filter. By Eq. 11 they never do: 0 < n < 1 has no
+solution, and their advantage is 0.
 """
 
 import math
@@ -54,7 +57,7 @@ def any_outcome(correct: Tensor) -> Tensor:
         ValueError: as for `has_mixed_outcomes`.
     """
     _require_bool_groups(correct)
-    return torch.ones(correct.shape[:-1], dtype=torch.bool)
+    return torch.ones(correct.shape[:-1], dtype=torch.bool, device=correct.device)
 
 
 class GroupBuffer(Generic[GroupT]):
@@ -152,11 +155,12 @@ def next_round_size(missing: int, acceptance_rate: float, max_prompts: int, mult
     Args:
         missing: groups that the batch still needs, at least 1.
         acceptance_rate: expected share of groups that qualify, in (0, 1].
-        max_prompts: upper limit of a round.
-        multiple_of: the number of processes; rounded up to a multiple of it, so that none idles.
+        max_prompts: upper limit of a round, exceeded only where it is below one prompt a process.
+        multiple_of: the number of processes; the result is a multiple of it, so that none idles.
 
     Returns:
-        The number of prompts, the least multiple that is expected to fill the batch.
+        The number of prompts, the least multiple that is expected to fill the batch, or the largest one
+        within the limit.
 
     Raises:
         ValueError: an argument out of range.
@@ -167,8 +171,9 @@ def next_round_size(missing: int, acceptance_rate: float, max_prompts: int, mult
         raise ValueError(f"acceptance_rate must be in (0, 1], got {acceptance_rate}")
     if max_prompts < 1 or multiple_of < 1:
         raise ValueError(f"max_prompts and multiple_of must be at least 1, got {max_prompts}, {multiple_of}")
-    expected = min(math.ceil(missing / acceptance_rate), max_prompts)
-    return math.ceil(expected / multiple_of) * multiple_of
+    prompts_a_process = math.ceil(missing / acceptance_rate / multiple_of)
+    limit_a_process = max(max_prompts // multiple_of, 1)
+    return min(prompts_a_process, limit_a_process) * multiple_of
 
 
 def _require_bool_groups(correct: Tensor) -> None:

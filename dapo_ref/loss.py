@@ -27,6 +27,9 @@ Departures (the README lists them with their reasons)
         1e-6 to the denominator. Both are the default here; `unbiased=False` is the population std.
     D3  Dual clip. The authors' code also bounds the term for negative advantages by c·Â (c = 10). It is a
         function of its own here, `dual_clip`, and off by default.
+    D5  Far ratios. Today's verl clamps log rᵢₜ to ±20. Here r is what Eq. 9 says: where the clip binds the
+        gradient is 0 up to log r = 88, the range of float32, and beyond that it is not finite, so that the
+        update is skipped and counted instead of made with a number that is in no equation.
 """
 
 import torch
@@ -41,19 +44,23 @@ def group_advantages(rewards: Tensor, eps: float = 1e-6, unbiased: bool = True) 
 
     Args:
         rewards: [P, G] one row a group.
-        eps: added to the std, in units of reward.
+        eps: added to the std, in units of reward, above 0: without spread the quotient would be 0/0.
         unbiased: divide the sum of squares by G − 1 (True) or by G (False).
 
     Returns:
-        [P, G] float32. Computed in float64, so that equal rewards cancel exactly.
+        [P, G] float32, computed in float64.
 
     Raises:
-        ValueError: `rewards` is not a matrix, or has an empty group.
+        ValueError: `rewards` is not a matrix, or has an empty group, or eps ≤ 0.
     """
     if rewards.dim() != 2 or rewards.shape[1] == 0:
         raise ValueError(f"rewards must have shape [P, G] with G ≥ 1, got {list(rewards.shape)}")
+    _require_positive("eps", eps)
     group_size = rewards.shape[1]
-    centred = rewards.double() - rewards.double().mean(dim=1, keepdim=True)
+    # Eq. 9 does not see a shift. Seen from the group's first reward, equal rewards are 0 before any sum, and
+    # not 1e-17, which eps would not hide.
+    shifted = rewards.double() - rewards.double()[:, :1]
+    centred = shifted - shifted.mean(dim=1, keepdim=True)
     degrees_of_freedom = max(group_size - 1, 1) if unbiased else group_size
     std = (centred.square().sum(dim=1, keepdim=True) / degrees_of_freedom).sqrt()
     return (centred / (std + eps)).float()
@@ -94,7 +101,7 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_eps_low: float, cl
     Raises:
         ValueError: `advantages` is not one number a row of `ratio`.
     """
-    advantages = _per_token(advantages, ratio)
+    advantages = _per_token("advantages", advantages, "ratio", ratio)
     clipped_ratio = ratio.clamp(1.0 - clip_eps_low, 1.0 + clip_eps_high)
     return torch.minimum(ratio * advantages, clipped_ratio * advantages)
 
@@ -117,7 +124,7 @@ def dual_clip(surrogate: Tensor, advantages: Tensor, clip_ratio_c: float) -> Ten
     """
     if not clip_ratio_c > 1.0:
         raise ValueError(f"clip_ratio_c must be above 1, got {clip_ratio_c}")
-    advantages = _per_token(advantages, surrogate)
+    advantages = _per_token("advantages", advantages, "surrogate", surrogate)
     return torch.where(advantages < 0, torch.maximum(surrogate, clip_ratio_c * advantages), surrogate)
 
 
@@ -161,7 +168,7 @@ def group_token_mean(
     """
     _require_mask(response_mask, "x", x)
     _require_positive("num_groups", num_groups)
-    group_tokens = _per_token(group_tokens, x)
+    group_tokens = _per_token("group_tokens", group_tokens, "x", x)
     return (_masked(x, response_mask) / group_tokens.clamp(min=1)).sum() / num_groups
 
 
@@ -275,7 +282,7 @@ def clip_fractions(
         ValueError: shapes that do not agree or a mask that is not bool.
     """
     _require_mask(response_mask, "ratio", ratio)
-    advantages = _per_token(advantages, ratio)
+    advantages = _per_token("advantages", advantages, "ratio", ratio)
     low = (advantages < 0) & (ratio < 1.0 - clip_eps_low) & response_mask
     high = (advantages > 0) & (ratio > 1.0 + clip_eps_high) & response_mask
     return low.sum(), high.sum()
@@ -286,12 +293,14 @@ def _masked(x: Tensor, response_mask: Tensor) -> Tensor:
     return x.masked_fill(~response_mask, 0.0)
 
 
-def _per_token(per_response: Tensor, x: Tensor) -> Tensor:
+def _per_token(name: str, per_response: Tensor, x_name: str, x: Tensor) -> Tensor:
     """[B] as [B, 1], to be broadcast over the tokens of x [B, T]."""
-    if x.dim() != 2 or per_response.shape != x.shape[:1]:
+    if x.dim() != 2:
+        raise ValueError(f"{x_name} must have shape [B, T], got {list(x.shape)}")
+    if per_response.shape != x.shape[:1]:
         raise ValueError(
-            f"advantages and other values of a response must have shape [B] = {list(x.shape[:1])} "
-            f"to go with [B, T] = {list(x.shape)}, got {list(per_response.shape)}"
+            f"{name} must have shape [B] = {list(x.shape[:1])} to go with {x_name} {list(x.shape)}, "
+            f"got {list(per_response.shape)}"
         )
     return per_response.unsqueeze(1)
 

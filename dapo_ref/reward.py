@@ -72,8 +72,11 @@ def overlong_filter(response_mask: Tensor, truncated: Tensor) -> Tensor:
     for name, value in (("response_mask", response_mask), ("truncated", truncated)):
         if value.dtype != torch.bool:
             raise ValueError(f"{name} must be bool, got {value.dtype}")
-    if response_mask.dim() != 2 or truncated.shape != response_mask.shape[:1]:
+    if response_mask.dim() != 2:
+        raise ValueError(f"response_mask must have shape [B, T], got {list(response_mask.shape)}")
+    if truncated.shape != response_mask.shape[:1]:
         raise ValueError(
-            f"truncated must have shape [B] = {list(response_mask.shape[:1])}, got {list(truncated.shape)}"
+            f"truncated must have shape [B] = {list(response_mask.shape[:1])} to go with response_mask "
+            f"{list(response_mask.shape)}, got {list(truncated.shape)}"
         )
     return response_mask & ~truncated.unsqueeze(1)

@@ -1,0 +1,372 @@
+"""Does a test notice? One-line faults put into a copy of the project, one at a time.
+
+    python tests/mutations.py               every mutation; exit code 1 if one survives
+    python tests/mutations.py --list        their names
+    python tests/mutations.py --only NAME   one of them
+
+A mutation replaces a text that stands exactly once in its file and runs the file's tests until the first
+failure, which is reported as the test that killed it. To add one, add a row to `MUTATIONS`; for a new file,
+its tests to `TESTS`.
+"""
+
+import argparse
+import contextlib
+import importlib
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TIME_LIMIT_S = 300.0  # for one mutation; it takes a few seconds
+
+
+class Mutation(NamedTuple):
+    """One fault: `old`, which stands exactly once in the file, becomes `new`."""
+
+    name: str
+    old: str
+    new: str
+
+
+# Which test files answer for a file of dapo_ref/.
+TESTS = {
+    "loss.py": ["tests/test_loss.py"],
+    "reward.py": ["tests/test_reward.py"],
+    "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
+}
+
+MUTATIONS = {
+    "loss.py": [
+        # Eq. 9, advantages
+        Mutation("population std by default", "unbiased: bool = True)", "unbiased: bool = False)"),
+        Mutation("std conventions swapped", "if unbiased else group_size", "if not unbiased else group_size"),
+        Mutation("group of one divides by zero", "max(group_size - 1, 1)", "(group_size - 1)"),
+        Mutation("mean not subtracted", "shifted - shifted.mean(dim=1, keepdim=True)", "shifted"),
+        Mutation(
+            "mean over the batch", "shifted.mean(dim=1, keepdim=True)", "shifted.mean(dim=0, keepdim=True)"
+        ),
+        Mutation(
+            "equal rewards cancel only nearly",
+            "shifted = rewards.double() - rewards.double()[:, :1]",
+            "shifted = rewards.double()",
+        ),
+        Mutation("std left out", "(centred / (std + eps)).float()", "(centred / (1 + eps)).float()"),
+        Mutation("eps left out", "(centred / (std + eps))", "(centred / std)"),
+        Mutation("eps as a floor", "centred / (std + eps)", "centred / std.clamp(min=eps)"),
+        Mutation("variance for std", "degrees_of_freedom).sqrt()", "degrees_of_freedom)"),
+        Mutation("default eps", "eps: float = 1e-6", "eps: float = 1e-4"),
+        # Eq. 9, ratio
+        Mutation(
+            "ratio upside down", "exp(logprobs - old_logprobs.detach())", "exp(old_logprobs - logprobs)"
+        ),
+        Mutation(
+            "ratio without exp", "torch.exp(logprobs - old_logprobs.detach())", "logprobs / old_logprobs"
+        ),
+        Mutation("gradient into the old policy", "old_logprobs.detach()", "old_logprobs"),
+        # Eq. 10
+        Mutation(
+            "clip bounds swapped",
+            "clamp(1.0 - clip_eps_low, 1.0 + clip_eps_high)",
+            "clamp(1.0 - clip_eps_high, 1.0 + clip_eps_low)",
+        ),
+        Mutation("symmetric clip", "1.0 + clip_eps_high)\n    return", "1.0 + clip_eps_low)\n    return"),
+        Mutation("no lower bound", "clamp(1.0 - clip_eps_low, 1.0", "clamp(0.0, 1.0"),
+        Mutation(
+            "max for min",
+            "torch.minimum(ratio * advantages, clipped_ratio * advantages)",
+            "torch.maximum(ratio * advantages, clipped_ratio * advantages)",
+        ),
+        Mutation(
+            "clip on both sides",
+            "torch.minimum(ratio * advantages, clipped_ratio * advantages)",
+            "clipped_ratio * advantages",
+        ),
+        Mutation(
+            "no clip", "torch.minimum(ratio * advantages, clipped_ratio * advantages)", "ratio * advantages"
+        ),
+        Mutation(
+            "clip in place of an equal min",
+            "torch.minimum(ratio * advantages, clipped_ratio * advantages)",
+            "torch.minimum(ratio * advantages, clipped_ratio.detach() * advantages)",
+        ),
+        # Dual clip
+        Mutation(
+            "dual clip for positive advantages", "torch.where(advantages < 0,", "torch.where(advantages > 0,"
+        ),
+        Mutation("dual clip from above", "torch.maximum(surrogate,", "torch.minimum(surrogate,"),
+        Mutation("dual clip at c alone", "clip_ratio_c * advantages)", "-clip_ratio_c + 0 * advantages)"),
+        Mutation("dual clip of c = 1", "if not clip_ratio_c > 1.0", "if not clip_ratio_c >= 1.0"),
+        # Eq. 12, 8, 5
+        Mutation(
+            "per-micro-batch mean",
+            "_masked(x, response_mask).sum() / num_tokens",
+            "_masked(x, response_mask).sum() / response_mask.sum()",
+        ),
+        Mutation(
+            "padding in the denominator",
+            "_masked(x, response_mask).sum() / num_tokens",
+            "_masked(x, response_mask).mean()",
+        ),
+        Mutation(
+            "N forgotten", "_masked(x, response_mask).sum() / num_tokens", "_masked(x, response_mask).sum()"
+        ),
+        Mutation("mask by product", "x.masked_fill(~response_mask, 0.0)", "x * response_mask"),
+        Mutation(
+            "mask upside down", "x.masked_fill(~response_mask, 0.0)", "x.masked_fill(response_mask, 0.0)"
+        ),
+        Mutation(
+            "mask forgotten in Eq. 12", "_masked(x, response_mask).sum() / num_tokens", "x.sum() / num_tokens"
+        ),
+        Mutation(
+            "group's tokens forgotten",
+            "(_masked(x, response_mask) / group_tokens.clamp(min=1)).sum()",
+            "_masked(x, response_mask).sum()",
+        ),
+        Mutation("number of groups forgotten", ".sum() / num_groups", ".sum()"),
+        Mutation("empty group divides by zero", "group_tokens.clamp(min=1)", "group_tokens"),
+        Mutation(
+            "padding in a response's length",
+            "lengths = response_mask.sum(dim=1).clamp(min=1)",
+            "lengths = response_mask.shape[1]",
+        ),
+        Mutation("empty response divides by zero", "sum(dim=1).clamp(min=1)", "sum(dim=1)"),
+        Mutation("mean over own rows", "/ lengths).sum() / num_responses", "/ lengths).mean()"),
+        Mutation("token mean for sample mean", ".sum(dim=1) / lengths).sum()", ".sum(dim=1)).sum()"),
+        # Eq. 8
+        Mutation(
+            "logprobs under the mask reach the gradient",
+            "importance_ratio(_masked(logprobs, response_mask), ",
+            "importance_ratio(logprobs, ",
+        ),
+        Mutation(
+            "old logprobs under the mask reach the gradient",
+            "_masked(old_logprobs, response_mask))",
+            "old_logprobs)",
+        ),
+        Mutation("sign of the loss", "return -token_level_mean(", "return token_level_mean("),
+        Mutation(
+            "epsilons swapped on the way",
+            "clipped_surrogate(ratio, advantages, clip_eps_low, clip_eps_high)\n\n\ndef dapo_loss",
+            "clipped_surrogate(ratio, advantages, clip_eps_high, clip_eps_low)\n\n\ndef dapo_loss",
+        ),
+        # Clip fractions
+        Mutation("low counts any sign", "low = (advantages < 0) & ", "low = "),
+        Mutation("high counts any sign", "high = (advantages > 0) & ", "high = "),
+        Mutation(
+            "low counts padding",
+            "(ratio < 1.0 - clip_eps_low) & response_mask",
+            "(ratio < 1.0 - clip_eps_low)",
+        ),
+        Mutation(
+            "high counts padding",
+            "(ratio > 1.0 + clip_eps_high) & response_mask",
+            "(ratio > 1.0 + clip_eps_high)",
+        ),
+        Mutation("low counts its bound", "(ratio < 1.0 - clip_eps_low)", "(ratio <= 1.0 - clip_eps_low)"),
+        Mutation("high counts its bound", "(ratio > 1.0 + clip_eps_high)", "(ratio >= 1.0 + clip_eps_high)"),
+        # Checks
+        Mutation("zero tokens pass", "if not value > 0:", "if value < 0:"),
+        Mutation("any mask passes", "if response_mask.dtype != torch.bool:", "if False:"),
+        Mutation("shapes may broadcast", "if x.shape != other.shape:", "if x.dim() != other.dim():"),
+    ],
+    "reward.py": [
+        # Eq. 7
+        Mutation(
+            "wrong answers earn nothing", "torch.where(correct, 1.0, -1.0)", "torch.where(correct, 1.0, 0.0)"
+        ),
+        Mutation("scores pass as answers", "if correct.dtype != torch.bool:", "if False:"),
+        # Eq. 13
+        Mutation(
+            "penalty from the cap",
+            "expected_length = max_length - cache_length",
+            "expected_length = max_length",
+        ),
+        Mutation("slope by L_max", "lengths.float()) / cache_length)", "lengths.float()) / max_length)"),
+        Mutation("penalty without a floor", ".clamp(-1.0, 0.0)", ".clamp(max=0.0)"),
+        Mutation("short responses are paid", ".clamp(-1.0, 0.0)", ".clamp(min=-1.0)"),
+        Mutation("off by one length", "- lengths.float())", "- lengths.float() - 1)"),
+        Mutation("cache of zero", "if not 0 < cache_length <=", "if not 0 <= cache_length <="),
+        Mutation("cache above the cap", "if not 0 < cache_length <= max_length:", "if not 0 < cache_length:"),
+        Mutation("cache as long as the cap refused", "0 < cache_length <= max", "0 < cache_length < max"),
+        # Overlong filtering
+        Mutation("filter upside down", "response_mask & ~truncated", "response_mask & truncated"),
+        Mutation("filter unmasks padding", "response_mask & ~truncated", "response_mask ^ truncated"),
+        Mutation(
+            "filter changes its input",
+            "response_mask & ~truncated.unsqueeze(1)",
+            "response_mask.logical_and_(~truncated.unsqueeze(1))",
+        ),
+    ],
+    "dynamic_sampling.py": [
+        # Eq. 11
+        Mutation("all-wrong groups pass", "(num_correct > 0) &", "(num_correct >= 0) &"),
+        Mutation("all-right groups pass", "(num_correct < correct", "(num_correct <= correct"),
+        Mutation("one right of G does not pass", "(num_correct > 0)", "(num_correct > 1)"),
+        Mutation("count over the groups", "correct.sum(dim=-1)", "correct.sum(dim=0)"),
+        Mutation("filter on reward", "if correct.dtype != torch.bool:", "if False:"),
+        Mutation("baseline still filters", "return torch.ones(", "return torch.zeros("),
+        # Algorithm 1's buffer
+        Mutation("surplus kept", "qualified[: self.missing]", "qualified"),
+        Mutation("last groups kept", "qualified[: self.missing]", "qualified[::-1][: self.missing]"),
+        Mutation("kept groups lost", "self.groups += qualified", "self.groups = qualified"),
+        Mutation(
+            "newest groups first",
+            "self.groups += qualified[: self.missing]",
+            "self.groups[:0] = qualified[: self.missing]",
+        ),
+        Mutation("filter inverted", "strict=True) if kept]", "strict=True) if not kept]"),
+        Mutation("rows misaligned", "keep.tolist(), strict", "keep.flip(0).tolist(), strict"),
+        Mutation("rounds not counted", "self.rounds += 1", "self.rounds = 1"),
+        Mutation(
+            "kept counted as generated",
+            "self.groups_generated += len(groups)",
+            "self.groups_generated += int(keep.sum())",
+        ),
+        Mutation(
+            "surplus not counted",
+            "self.groups_qualified += int(keep.sum())",
+            "self.groups_qualified += min(int(keep.sum()), self.missing)",
+        ),
+        Mutation(
+            "all-wrong counted as all-right",
+            "self.groups_all_correct += int(correct.all",
+            "self.groups_all_correct += int((~correct).all",
+        ),
+        Mutation("any wrong counted as all-wrong", "int((~correct).all(dim=1)", "int((~correct).any(dim=1)"),
+        Mutation("full one group early", "return self.missing == 0", "return self.missing <= 1"),
+        Mutation(
+            "fewer rows than groups pass", "correct.shape[0] != len(groups)", "correct.shape[0] > len(groups)"
+        ),
+        # D4
+        Mutation(
+            "a refill is a full round",
+            "return min(prompts_a_process, limit_a_process) * multiple_of",
+            "return limit_a_process * multiple_of",
+        ),
+        Mutation("limit ignored", "min(prompts_a_process, limit_a_process)", "prompts_a_process"),
+        Mutation(
+            "limit exceeded by a multiple",
+            "max(max_prompts // multiple_of, 1)",
+            "-(-max_prompts // multiple_of)",
+        ),
+        Mutation("no prompt at all", "max(max_prompts // multiple_of, 1)", "max_prompts // multiple_of"),
+        Mutation("acceptance ignored", "missing / acceptance_rate / multiple_of", "missing / multiple_of"),
+        Mutation("rounded down", "math.ceil(missing /", "math.floor(missing /"),
+        Mutation("processes forgotten", "limit_a_process) * multiple_of", "limit_a_process)"),
+        Mutation(
+            "rate may reach zero",
+            "(self.qualified + 1) / (self.generated + 1)",
+            "self.qualified / max(self.generated, 1)",
+        ),
+        Mutation("rate never forgets", "self.generated /= 2", "self.generated /= 1"),
+        Mutation("rate forgets at once", "self.qualified += qualified", "self.qualified = qualified"),
+    ],
+}
+
+
+def source_of(file: str, root: Path = ROOT) -> Path:
+    """Where a file of the table lies."""
+    return root / "dapo_ref" / file
+
+
+class FirstFailure:
+    """A pytest plugin that remembers which test, or which file on import, failed first."""
+
+    nodeid: str | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.nodeid = self.nodeid or report.nodeid
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.nodeid = self.nodeid or report.nodeid
+
+
+def run_tests(copy: Path, files: list[str], result: Connection) -> None:
+    """In a process of its own: sends pytest's exit code and the first failure."""
+    os.chdir(copy)
+    sys.path[0] = str(copy)  # was the folder of this script
+    first = FirstFailure()
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutations"]
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        code = pytest.main([*options, *files], plugins=[first])
+    result.send((int(code), first.nodeid))
+
+
+def killer_of(file: str, mutation: Mutation, copy: Path) -> str | None:
+    """The first test that fails with the mutation in place; None if none does.
+
+    Args:
+        file: the mutated file, a key of `MUTATIONS`.
+        mutation: what is changed in it.
+        copy: a copy of the project; left as it was found.
+
+    Raises:
+        RuntimeError: the text does not stand exactly once, or the tests did not run.
+    """
+    path = source_of(file, copy)
+    source = path.read_text()
+    if source.count(mutation.old) != 1:
+        raise RuntimeError(
+            f"{file}: {mutation.name}: found {source.count(mutation.old)} times: {mutation.old}"
+        )
+    path.write_text(source.replace(mutation.old, mutation.new))
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    # Forked, so that torch is imported once and the package anew each time.
+    process = multiprocessing.get_context("fork").Process(target=run_tests, args=(copy, TESTS[file], sender))
+    try:
+        process.start()
+        sender.close()  # so that a process that dies is seen at once
+        code, nodeid = receiver.recv() if receiver.poll(TIME_LIMIT_S) else (None, None)
+    finally:
+        process.kill()
+        process.join()
+        path.write_text(source)
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
+        raise RuntimeError(f"{file}: {mutation.name}: the tests did not run to an end, exit code {code}")
+    return nodeid
+
+
+def main() -> int:
+    """The command; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description="Put one-line faults into a copy; name the test that sees each."
+    )
+    parser.add_argument("--list", action="store_true", help="print the names and do nothing")
+    parser.add_argument("--only", metavar="NAME", help="run the one of this name")
+    arguments = parser.parse_args()
+    rows = [(file, mutation) for file, mutations in MUTATIONS.items() for mutation in mutations]
+    chosen = [(file, mutation) for file, mutation in rows if arguments.only in (None, mutation.name)]
+    if not chosen:
+        parser.error(f"no mutation is named {arguments.only!r}; --list shows the names")
+    if arguments.list:
+        print("\n".join(f"{file}: {mutation.name}" for file, mutation in chosen))
+        return 0
+    for module in ("torch", "hypothesis"):
+        importlib.import_module(module)
+    sys.dont_write_bytecode = True  # a file changed twice within a second would look unchanged
+    survivors = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "project"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "models"))
+        for file, mutation in chosen:
+            killer = killer_of(file, mutation, copy)
+            print(f"{file}: {mutation.name}: {killer or 'SURVIVED'}", flush=True)
+            if killer is None:
+                survivors.append(mutation.name)
+    print(
+        f"{len(chosen)} mutations, {len(survivors)} survived" + "".join(f"\n  {name}" for name in survivors)
+    )
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

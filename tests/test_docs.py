@@ -1,0 +1,64 @@
+"""The documents name functions and tests that exist, and leave out no equation, trap or departure."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAPER = ROOT / "docs" / "paper.md"
+DOCUMENTS = [f for f in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if f.exists()]
+REFERENCE = re.compile(r"([\w/.-]+\.py):([A-Za-z_][\w.]*)")
+
+
+@cache
+def names_in(file: Path) -> frozenset[str]:
+    """Functions, classes, and methods as `Class.method`."""
+    names = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{n.name}" for n in node.body if isinstance(n, ast.FunctionDef)}
+    return frozenset(names)
+
+
+def rows(first_cell: str) -> dict[str, list[str]]:
+    """Rows of the paper companion's tables whose first cell matches, by that cell."""
+    lines = [line.strip("| ").split(" | ") for line in PAPER.read_text().splitlines() if line.startswith("|")]
+    return {cells[0]: cells[1:] for cells in lines if re.fullmatch(first_cell, cells[0])}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[f.name for f in DOCUMENTS])
+def test_every_function_and_test_named_exists(document: Path) -> None:
+    named = set(REFERENCE.findall(document.read_text()))
+    missing = [
+        f"{file}:{name}"
+        for file, name in sorted(named)
+        if not (ROOT / file).exists() or name.rstrip(".") not in names_in(ROOT / file)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("place", [*(f"Eq. {number}" for number in range(4, 14)), "Alg. 1"])
+def test_every_equation_has_its_function_and_its_test(place: str) -> None:
+    _, functions, tests = rows(r"Eq\. \d+|Alg\. 1")[place]
+    assert [file for file, _ in REFERENCE.findall(functions) if file.startswith("dapo_ref/")]
+    assert [name for file, name in REFERENCE.findall(tests) if file.startswith("tests/test_")]
+
+
+def test_every_trap_has_its_row() -> None:
+    traps = rows(r"\d+")
+    assert list(traps) == [str(number) for number in range(1, 24)]
+    assert [number for number, (_, test) in traps.items() if test != "—" and not REFERENCE.search(test)] == []
+
+
+def test_every_departure_is_explained() -> None:
+    """Each `D1` in the code has a paragraph that opens with it, and their numbers have no gap."""
+    explained = sorted(int(n) for n in re.findall(r"^\*\*D(\d+), ", PAPER.read_text(), re.MULTILINE))
+    assert explained == list(range(1, len(explained) + 1))
+    sources = [*(ROOT / "dapo_ref").rglob("*.py"), *ROOT.glob("*.py")]
+    used = {int(n) for file in sources for n in re.findall(r"\bD(\d+)\b", file.read_text())}
+    assert used <= set(explained)
