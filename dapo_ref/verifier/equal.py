@@ -44,9 +44,13 @@ def read_integer(text: str) -> int | None:
 
 def plain_form(text: str) -> str:
     """The text without LaTeX decoration; blanks go except between letters or digits, which stay apart."""
-    text = _BLANK.sub(" ", _DECORATION.sub(" ", text)).strip(" .")
+    text = _BLANK.sub(" ", _DECORATION.sub(" ", text)).strip()
     text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
-    return _LOOSE_BLANK.sub("", text)
+    text = _LOOSE_BLANK.sub("", text)
+    letters = text.replace(" ", "")
+    if len(letters) >= 3 and letters.isalpha() and not letters.isupper():  # words, not products of symbols
+        text = text.casefold()
+    return text
 
 
 def sample(name: str, index: int, low: int, high: int, denominator: int) -> Fraction:
@@ -103,7 +107,12 @@ class Comparison:
             return self.same_sequences(a, r)
         if isinstance(a, Expr) and isinstance(r, Expr):
             return (not a.unit or not r.unit or a.unit == r.unit) and self.same_nodes(a.node, r.node)
-        return self.same_sets(a, r) if is_reals(a) or is_reals(r) else False
+        if is_reals(a) or is_reals(r):
+            return self.same_sets(a, r)
+        single = [v for v in (a, r) if isinstance(v, Seq) and v.kind == "{}" and len(v.items) == 1]
+        if single:  # the solution set {5} names the one value 5
+            return self.same(*(v.items[0] if v in single else v for v in (a, r)))
+        return False
 
     @staticmethod
     def same_text(a: Value, r: Value) -> bool:
@@ -121,11 +130,13 @@ class Comparison:
 
     def same_lists(self, a: Value, r: Value) -> bool:
         """Bare lists: unordered against a list or a set, in order against a tuple; `p = 5, q = 2` by name."""
+        if isinstance(a, Seq) and not isinstance(r, Seq | SetOp):  # "3/4 or 0.75" is one value, twice
+            return all(self.same(item, r) for item in a.items)
         ordered = any(isinstance(v, Seq) and v.kind not in ("list", "{}") for v in (a, r))
         left, right = elements(a), elements(r)
         if ordered and len(left) == len(right):
             return all(self.same(strip_name(x), strip_name(y)) for x, y in zip(left, right, strict=True))
-        left, right = group_assignments(distinct(left)), group_assignments(distinct(right))
+        left, right = distinct(group_assignments(left)), distinct(group_assignments(right))
         if any(is_tuple(item) for item in left) != any(is_tuple(item) for item in right):
             left, right = [as_tuple(item) for item in left], [as_tuple(item) for item in right]
         return self.same_unordered(left, right)
@@ -198,7 +209,7 @@ class Comparison:
                 if same_names and None not in values and self.same(*values):  # type: ignore[arg-type]
                     return True
             return self.proportional(a, r)
-        left, right = as_interval(a), as_interval(r)
+        left, right = named_set(a), named_set(r)
         if left and right and left[0] == right[0] and self.same(left[1], right[1]):
             return True
         if a.ops == r.ops and len(a.sides) == len(r.sides):
@@ -380,6 +391,13 @@ def distinct(items: Iterable[Value]) -> list[Value]:
     return list(dict.fromkeys(items))
 
 
+def named_set(relation: Rel) -> tuple[Value, Value] | None:
+    """The quantity and the set of x ∈ S or of an inequality."""
+    if relation.ops == ("in",):
+        return relation.sides[0], relation.sides[1]
+    return as_interval(relation)
+
+
 def is_plain_symbol(value: Value) -> bool:
     return isinstance(value, Expr) and value.node.op == "sym"
 
@@ -403,7 +421,7 @@ def is_name(value: Value) -> bool:
 def names_only(node: Node) -> bool:
     if node.op == "mul" and node.args[0].op == "sym" and len(node.args[0].args[0]) == 1:
         return node.args[1].op == "num" or names_only(node.args[1])  # f(3)
-    if node.op in ("mul", "div", "add", "neg", "abs"):
+    if node.op in ("mul", "div", "add", "neg", "abs", "floor", "ceil"):
         return all(map(names_only, node.args))
     return node.op == "sym" or (node.op.startswith("fn:") and all(map(names_only, node.args)))
 

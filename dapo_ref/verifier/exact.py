@@ -1,13 +1,14 @@
 """Exact evaluation with rationals: no floats, no tolerance, every bound checked before the operation it bounds."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from dapo_ref.verifier.values import Node
 from dapo_ref.verifier.verdict import MAX_BITS, MAX_WORK, InexactError, TooBigError, UndefinedError
 
 MAX_FACTORIAL = 3_000
+MAX_TERMS = 1_000
 
 
 def bits(value: Fraction) -> int:
@@ -47,7 +48,7 @@ class Evaluator:
 
     def charged(self, value: Fraction) -> Fraction:
         size = bits(value)
-        self.work += size
+        self.work += size + 16  # and something for the step itself
         if size > 2 * MAX_BITS or self.work > MAX_WORK:
             raise TooBigError("value or work")
         return value
@@ -168,6 +169,29 @@ class Evaluator:
 
     def do_min(self, *args: Node) -> Fraction:
         return min(map(self, args))
+
+    def do_sum(self, variable: Node, low: Node, high: Node, body: Node) -> Fraction:
+        total = Fraction(0)
+        for value in self.terms(variable, low, high, body):
+            total = self.charged(total + value)
+        return total
+
+    def do_prod(self, variable: Node, low: Node, high: Node, body: Node) -> Fraction:
+        total = Fraction(1)
+        for value in self.terms(variable, low, high, body):
+            total = self.charged(total * value)
+        return total
+
+    def terms(self, variable: Node, low: Node, high: Node, body: Node) -> Iterator[Fraction]:
+        """The body at every integer of the range, which has to be short."""
+        first, last = self.integers((low, high))
+        if last - first >= MAX_TERMS:
+            raise TooBigError("a long sum")
+        name, outer = variable.args[0], self.point
+        for value in range(first, last + 1):
+            self.point = {**outer, name: Fraction(value)}
+            yield self(body)
+        self.point = outer
 
     def do_log(self, arg: Node, base: Node) -> Fraction:
         """log_b(b^k) for integer k; anything else is left to the symbolic stage."""

@@ -18,8 +18,8 @@ from dapo_ref.verifier.verdict import (
 )
 
 MAX_DIGITS = 2_000  # below the 4300 at which int() refuses
-_CLOSING = {"(": ")", "[": "]", "{": "}", "⌊": "⌋", "⌈": "⌉"}
-_ATOM_KINDS = frozenset(("num", "id", "const", "func", "macro", "open", "begin"))
+_CLOSING = {"(": ")", "[": "]", "{": "}", "{}": "{}", "⌊": "⌋", "⌈": "⌉"}
+_ATOM_KINDS = frozenset(("num", "id", "const", "func", "macro", "open", "begin", "big"))
 _MANY_ARGUMENTS = frozenset(("gcd", "lcm", "max", "min"))
 _ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log", "sgn": "sign"}
 
@@ -215,7 +215,7 @@ class ExpressionParser:
     def atom(self) -> Node:
         token = self.peek()
         if token.kind == "big":
-            raise UnsupportedError(token.text)
+            return self.big_operator(token.text)
         if token.kind not in _ATOM_KINDS and token.kind != "bar":
             raise UnparsableError("a value is missing")
         self.pos += 1
@@ -232,6 +232,27 @@ class ExpressionParser:
         if token.kind == "begin":
             return self.environment(token.text)
         return self.bracketed(token)
+
+    def big_operator(self, name: str) -> Node:
+        r"""`\sum_{k=1}^{5} k` and `\prod`, over what is later checked to be a short range of integers.
+
+        Raises:
+            UnsupportedError: a limit, an integral, or any other form of bounds.
+        """
+        self.pos += 1
+        if name not in ("\\sum", "\\prod") or not (self.accept("op", "_") and self.accept("open", "{")):
+            raise UnsupportedError(name)
+        variable = self.peek()
+        if variable.text == "i":
+            raise UnsupportedError("a sum over i")  # i is the imaginary unit
+        self.pos += 1
+        if variable.kind != "id" or not self.accept("rel", "="):
+            raise UnsupportedError(name)
+        low = self.expression()
+        if not (self.accept("close", "}") and self.accept("op", "^")):
+            raise UnsupportedError(name)
+        high = self.exponent()
+        return Node(name[1:], (Node("sym", (variable.text,)), low, high, self.product()))
 
     def numeral(self, token: Token) -> Node:
         """A number, a numeral in another base (`52_8`, a value of its own) or a recurring decimal."""
@@ -345,7 +366,7 @@ class ExpressionParser:
             self.expect("bar")
             self.bars -= 1
             return Node("abs", (inner,))
-        if token.text not in _CLOSING:
+        if token.text not in _CLOSING or token.text == "{}":
             raise UnparsableError("a set is not a number")
         bars, self.bars = self.bars, 0
         inner = self.expression()
@@ -370,7 +391,7 @@ class ExpressionParser:
 
     def arguments(self, name: str) -> list[Node]:
         token = self.peek()
-        if token.kind == "open" and token.text in "([{":
+        if token.kind == "open" and token.text in ("(", "[", "{", "{}"):
             self.pos += 1
             inner = [self.expression()]
             while name in _MANY_ARGUMENTS and self.accept("sep", ","):

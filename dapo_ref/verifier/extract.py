@@ -5,21 +5,22 @@ In this order: the last `Answer:` label that opens a line or a sentence; the las
 holds one formula. A number that nothing marks as the answer is never fished for.
 """
 
+import os.path
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 END_OF_TURN = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>")
 END_OF_TURN += ("<|im_start|>", "<|user|>", "<｜end▁of▁sentence｜>")
 TAIL_CHARS = 20_000
 REGION_CHARS = 4_000  # of text after a label
+NEAR_CHARS = 500
 MAX_LABELS = 50  # looked at, from the last one back
 
-_WORD_ANSWER = (
-    r"(?:answers?|答案|答え|정답|respuesta|réponse|antwort|ответ|resposta|risposta|الإجابة|उत्तर)"
-)
-_LABEL = re.compile(_WORD_ANSWER, re.IGNORECASE)
-_AFTER_LABEL = re.compile(r"\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
-_HEADING_END = re.compile(r"[*_ \t]{0,6}\r?\n")
+_LABEL_WORDS = ("answer", "答案")
+_FOREIGN_LABEL_WORDS = ("réponse", "antwort", "respuesta", "resposta", "risposta", "ответ", "答え", "정답", "الإجابة")
+_AFTER_LABEL = re.compile(r"s?\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
+_HEADING_END = re.compile(r"s?[*_ \t]{0,6}\r?\n")
 _QUALIFIER = (
     r"(?:so|thus|hence|therefore|the|my|our|your|final|correct|numerical|numeric|short|exact|最终|最後の|最终的|la|die)"
 )
@@ -29,8 +30,9 @@ _BEFORE_LABEL = re.compile(
 )
 _HEADING = re.compile(rf"^\s{{0,4}}[*#_\s>-]{{1,8}}(?:{_QUALIFIER}\s{{0,3}}){{0,3}}$", re.IGNORECASE)
 _PHRASE = re.compile(
-    rf"{_WORD_ANSWER}(?:\s{{0,3}}to\s[\w\s]{{1,40}})?\s{{0,3}}"
-    r"(?:(?:is|are|was|equals|would be|should be|must be|will be|est|ist|es|är|是|为|為|=)\s{0,3}[:：]?|(?=\s?(?:\\\(|\\\[|\$)))",
+    r"s?(?:\s{0,3}to\s[\w\s]{1,40})?\s{0,3}"
+    r"(?:(?:is|are|was|equals|would be|should be|must be|will be|est|ist|es|är|是|为|為|=)\s{0,3}[:：]?"
+    r"|(?=\s?(?:\\\(|\\\[|\$)))",
     re.IGNORECASE,
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
@@ -41,7 +43,7 @@ _BETWEEN_BOXES = re.compile(
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\s*(-?\s?[\w.,/]+|\\[dt]?frac\s?\d\d)")
 _TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"[.。](?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\s*$)|(?<=\d)。")
+_SENTENCE_END = re.compile(r"(?<!\.)[.。](?!\.)(?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\s*$)|(?<=\d)。")
 _MARKDOWN = re.compile(r"\*\*|__|`")
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _FORMULA = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
@@ -51,6 +53,13 @@ _STATEMENT = re.compile(
 _NEGATION = re.compile(
     r"\b(?:not|no|never|neither|cannot|without|unless|if|either|maybe|wrong|incorrect|false|any|some|e\.g)\b|n't|不|非",
     re.IGNORECASE,
+)
+_LEAD = re.compile(
+    r"^\s*(?:approximately|exactly|about|roughly|around|only|just|[~≈=]|\\approx|\\sim|(?:an|a|the)(?=\s[a-z]{4}))\s*",
+    re.IGNORECASE,
+)
+_REMARK = re.compile(
+    r"\s*\((?:\\?b?mod\s?[^()]{1,20}|(?:since|because|as|for)\s[^()]{1,200}|(?!(?:or|and|not)\b)[A-Za-z][a-z]{2}[^()\d\\]{0,60})\)\$?$"
 )
 _INLINE_MATH = re.compile(r"\$[^$\d]{1,60}\$|\\\([^\d]{1,60}?\\\)")
 
@@ -69,15 +78,21 @@ def extract_answer(
         The marked text, stripped of its wrapping; None when nothing is marked. Several adjacent boxes come back
         as a list, joined by commas. No text raises.
     """
-    cut = len(response)
-    for token in end_of_turn:
-        found = response.find(token, 0, cut)
-        cut = found if found >= 0 else cut
+    end = end_pattern(tuple(end_of_turn)).search(response) if end_of_turn else None
+    cut = end.start() if end else len(response)
     tail = response[max(0, cut - TAIL_CHARS) : cut]
     _, closed, after = tail.rpartition("</think>")
     if closed and after.strip():
         tail = after
     return marked_text(tail, boxed)
+
+
+@lru_cache(maxsize=16)
+def end_pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
+    """One pattern for all end-of-turn texts; they share a first character, so that its search is a fast scan."""
+    shared = os.path.commonprefix(tokens)
+    rest = "|".join(re.escape(token[len(shared) :]) for token in tokens)
+    return re.compile(f"{re.escape(shared)}(?:{rest})")
 
 
 def marked_text(tail: str, boxed: bool) -> str | None:
@@ -88,33 +103,58 @@ def marked_text(tail: str, boxed: bool) -> str | None:
     if answer is None:
         answer = tagged(tail)
     if answer is None:
+        answer = labelled(tail, _FOREIGN_LABEL_WORDS)
+    if answer is None:
         answer = phrased(tail)
     if answer is None:
         answer = emphasised(tail)
     return answer
 
 
-def labelled(tail: str) -> str | None:
+def lowered(text: str) -> str:
+    """Lower case of the same length, so that positions agree."""
+    result = text.lower()
+    return result if len(result) == len(text) else "".join(c.lower() if c.isascii() else c for c in text)
+
+
+def label_ends(tail: str, words: Sequence[str], low: int = 0) -> Iterator[tuple[int, int]]:
+    """Where a label word stands in tail[low:], as (start, end), from the last one back; at most `MAX_LABELS`."""
+    text = lowered(tail[low:])
+    found = {word: text.rfind(word) for word in words}
+    for _ in range(MAX_LABELS):
+        word = max(found, key=found.__getitem__)
+        if found[word] < 0:
+            return
+        yield low + found[word], low + found[word] + len(word)
+        found[word] = text.rfind(word, 0, found[word])
+
+
+def labelled(tail: str, words: Sequence[str] = _LABEL_WORDS) -> str | None:
     """The text after the last label that has any."""
-    for match in reversed(list(_LABEL.finditer(tail))[-MAX_LABELS:]):
-        line_start = tail.rfind("\n", 0, match.start()) + 1
-        before = tail[max(line_start, match.start() - 80) : match.start()]
-        if match.start() - line_start > 80:
-            before = "…" + before
-        colon = _AFTER_LABEL.match(tail, match.end())
-        if colon and _BEFORE_LABEL.search(before):
-            start = colon.end()
-        elif not colon and _HEADING.match(before):
-            heading = _HEADING_END.match(tail, match.end())
-            if heading is None:
+    near = max(0, len(tail) - NEAR_CHARS)
+    for low in (near, 0) if near else (0,):  # it nearly always stands near the end
+        for start, end in label_ends(tail, words, low):
+            value_start = after_label(tail, start, end)
+            if value_start is None:
                 continue
-            start = heading.end()
-        else:
-            continue
-        answer = clean(region(tail, start))
-        if answer and not _LABEL.fullmatch(answer.strip(" :：\"'.")):
-            return answer
+            answer = clean(region(tail, value_start))
+            if answer and lowered(answer).strip(" :：\"'.") not in words:
+                return answer
     return None
+
+
+def after_label(tail: str, start: int, end: int) -> int | None:
+    """Where the value begins, if the word at [start, end) is a label: it opens a line or sentence, and a colon
+    follows, or it is a heading of its own."""
+    line_start = tail.rfind("\n", 0, start) + 1
+    before = tail[max(line_start, start - 80) : start]
+    if start - line_start > 80:
+        before = "…" + before
+    colon = _AFTER_LABEL.match(tail, end)
+    if colon:
+        return colon.end() if _BEFORE_LABEL.search(before) else None
+    heading = _HEADING_END.match(tail, end)
+    return heading.end() if heading and _HEADING.match(before) else None
 
 
 def region(tail: str, start: int) -> str:
@@ -205,19 +245,20 @@ def unbox(text: str, joined: bool) -> str:
 
 def tagged(tail: str) -> str | None:
     """The content of the last `<answer>…</answer>`."""
-    lowered = tail.casefold() if tail.isascii() else tail
-    end = lowered.rfind("</answer>")
-    start = lowered.rfind("<answer>", 0, end) if end >= 0 else -1
+    text = lowered(tail)
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, end) if end >= 0 else -1
     return clean(tail[start + 8 : end]) or None if start >= 0 else None
 
 
 def phrased(tail: str) -> str | None:
-    """The last sentence that says "the answer is …"."""
-    matches = list(_PHRASE.finditer(tail))
-    if not matches:
-        return None
-    answer = clean(region(tail, matches[-1].end()))
-    return answer or None
+    """What the last sentence of the form "the answer is …" says."""
+    for words in (_LABEL_WORDS, _FOREIGN_LABEL_WORDS):
+        for _, end in label_ends(tail, words):
+            match = _PHRASE.match(tail, end)
+            if match is not None:
+                return clean(region(tail, match.end())) or None
+    return None
 
 
 def emphasised(tail: str) -> str | None:
@@ -246,6 +287,8 @@ def clean(text: str, joined: bool = False) -> str:
     Returns:
         The bare value; unchanged where nothing wraps it.
     """
+    if text.isdecimal():
+        return text
     if "<" in text:
         text = _TAG.sub(" ", text)
     text = _MARKDOWN.sub(" ", text) if "**" in text or "__" in text or "`" in text else text
@@ -261,7 +304,19 @@ def clean(text: str, joined: bool = False) -> str:
         statement = _STATEMENT.fullmatch(bare)
     if statement and not _NEGATION.search(statement[0][: statement.start("value")]):
         text = first_sentence(statement["value"].strip(" \t\r\n\"'"))
-    return text.rstrip(" .").strip() if text.endswith((".", " ")) else text
+    text = _LEAD.sub("", without_remark(text))
+    return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
+
+
+def without_remark(text: str) -> str:
+    """Drop a modulus or a remark in brackets at the end, and a brace that belonged to what stood before."""
+    if text.endswith(")") or text.endswith(")$"):
+        remark = _REMARK.search(text)
+        if remark and text[: remark.start()].strip(" $"):
+            text = text[: remark.start()]
+    if text.endswith("}") and text.count("}") == text.count("{") + 1:
+        text = text[:-1]
+    return text.strip()
 
 
 def first_sentence(text: str) -> str:

@@ -22,7 +22,7 @@ class Token(NamedTuple):
 _SAFE_GROUP = r"(?:\ ?\{,\ ?\}|,\\!\ ?|\\,|\\\ |\ )"
 _TAIL = r"(?:\.\d+)?"
 _EXPONENT = r"(?:[eE][+-]?\d+(?![\w.]))?"
-_PLAIN_NUMBER = rf"(?:\d+{_TAIL}|\.\d+){_EXPONENT}"
+_PLAIN_NUMBER = rf"(?:\d+\.(?=\\overline)|\d+{_TAIL}|\.\d+){_EXPONENT}"
 _NUMBER_OUTSIDE = re.compile(
     rf"[1-9]\d{{0,2}}(?:(?:{_SAFE_GROUP}|,)\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
 )
@@ -58,7 +58,7 @@ _BRACKETS = {
 _IGNORED = frozenset(
     "\\left \\right \\big \\Big \\bigg \\Bigg \\bigl \\bigr \\Bigl \\Bigr \\biggl \\biggr \\displaystyle \\textstyle "
     "\\limits \\nolimits \\( \\) \\[ \\] \\, \\; \\: \\! \\> \\space \\thinspace \\rm \\bf \\it \\hfill \\phantom "
-    "\\nonumber".split()
+    "\\nonumber \\therefore".split()
 ) | {"\\ ", "\\\n", "\\\t"}
 _UNSUPPORTED = frozenset(
     "\\int \\iint \\oint \\sum \\prod \\lim \\limsup \\liminf \\partial \\forall \\exists \\nabla \\bigcup \\bigcap".split()
@@ -66,7 +66,7 @@ _UNSUPPORTED = frozenset(
 _TEXT_MACROS = frozenset("\\text \\mbox \\textrm \\textbf \\textit \\textsf \\texttt \\textnormal \\hbox".split())
 _FONT_MACROS = frozenset(
     "\\mathrm \\mathbf \\mathit \\mathsf \\mathtt \\boldsymbol \\bm \\operatorname \\operatorname* \\mathcal "
-    "\\mathbb \\underline \\boxed \\fbox \\emph \\mathop \\vec".split()
+    "\\mathbb \\underline \\boxed \\fbox \\emph \\mathop \\vec \\hat \\bar \\widehat \\overrightarrow".split()
 )
 _MACROS = {
     **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac"), "frac"),
@@ -76,10 +76,10 @@ _MACROS = {
 _SHORT_UNITS = frozenset(
     "cm mm km dm nm kg mg ml mL dL ft in yd mi lb oz hr hrs min mins sec secs ms pm am mph rpm kph deg rad day way "
     "men man boy box cat dog egg car toy pen bag cup lbs yds yen won bus job cow pig hen row set pcs mol "
-    "Hz kW kWh MB GB ct th st nd rd pct sq cu hat bar pie bit".split()
+    "per Hz kW kWh MB GB ct th st nd rd pct sq cu hat bar pie bit".split()
 )
 _LETTER_UNITS = frozenset("m g s h L l")
-_JOINERS = frozenset(("and", "or", "และ", "et", "und", "y", "和", "或", "及"))
+_JOINERS = {**dict.fromkeys(("and", "et", "und", "和", "及", "与"), "and"), **dict.fromkeys(("or", "oder", "或"), "or")}
 _CURRENCY = frozenset("€£¥₹₽₩¢")
 _VOWELS = frozenset("aeiouyAEIOUY")
 
@@ -198,8 +198,8 @@ class _Tokenizer:
     def word(self, word: str) -> None:
         """Classify a run of letters: joiner, function, constant, unit or other text, else single-letter symbols."""
         lowered = word.lower()
-        if word in _JOINERS and len(word) > 1 or lowered in ("and", "or"):
-            self.emit("sep", ",")
+        if lowered in _JOINERS:
+            self.emit("sep", _JOINERS[lowered])
         elif lowered in FUNCTIONS and len(word) > 1:
             self.emit("func", lowered)
         elif word in ("pi", "Pi", "PI"):
@@ -304,6 +304,8 @@ class _Tokenizer:
             self.emit("op" if name == "\\%" else "cur", name[1])
         elif name in ("\\to", "\\rightarrow", "\\Rightarrow", "\\implies", "\\mapsto"):
             self.emit("arrow", name)
+        elif name in ("\\angle", "\\triangle", "\\measuredangle"):
+            self.emit("id", name)
         elif name == "\\prime":
             self.emit("op", "'")
         elif name in _MACROS:

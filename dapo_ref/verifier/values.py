@@ -13,7 +13,7 @@ class Node(NamedTuple):
 
     Leaves: `num` (a Fraction), `sym` (a name), `const` (pi, e, i or oo). Inner nodes: `add`, `mul`, `neg`, `div`,
     `pow`, `root` (radicand, degree), `pm`, `mp`, `fact`, `binom`, `abs`, `floor`, `ceil`, `mod`, `deg`, `log`
-    (argument, base), `matrix` (rows) and `fn:NAME`.
+    (argument, base), `sum` and `prod` (name, low, high, body), `matrix` (rows) and `fn:NAME`.
     """
 
     op: str
@@ -86,6 +86,9 @@ def symbols(node: Node) -> set[str]:
         return {node.args[0]}
     if node.op in ("num", "const"):
         return set()
+    if node.op in ("sum", "prod"):
+        variable, low, high, body = node.args
+        return symbols(low) | symbols(high) | (symbols(body) - symbols(variable))
     if node.op == "matrix":
         return set().union(*(symbols(entry) for row in node.args for entry in row))
     return set().union(*(symbols(arg) for arg in node.args))
