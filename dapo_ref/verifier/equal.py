@@ -25,6 +25,7 @@ from dapo_ref.verifier.verdict import (
 )
 
 MAX_COMPARISONS = 1_000  # of elements, in one verdict
+SYMBOLIC_COST = 5  # a symbolic comparison counts as this many
 _SIGN_SENSITIVE = frozenset(("abs", "floor", "ceil", "mod", "fn:sign", "fn:max", "fn:min"))
 _INTEGER = re.compile(r"[+-]?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)", re.ASCII)
 _DECORATION = re.compile(
@@ -176,9 +177,7 @@ class Comparison:
             return False
         pairs = zip(*nodes, strict=True)
         first = next(pairs)
-        return all(
-            self.same_nodes(Node("mul", (x, first[1])), Node("mul", (first[0], y))) for x, y in pairs
-        )
+        return all(self.same_nodes(Node("mul", (x, first[1])), Node("mul", (first[0], y))) for x, y in pairs)
 
     def same_sets(self, a: Value, r: Value) -> bool:
         """Unions part by part in any order, after intersections of simple sets are carried out."""
@@ -274,6 +273,7 @@ class Comparison:
     def require_symbolic(self) -> None:
         if not self.symbolic:
             raise NeedsSymbolicError
+        self.count += SYMBOLIC_COST
 
     def same_nodes(self, a: Node, r: Node) -> bool:
         """Whether two expressions have the same value."""
@@ -302,7 +302,9 @@ class Comparison:
         except UndefinedError:
             return False
 
-    def same_matrices(self, a: tuple[tuple[Node, ...], ...] | None, r: tuple[tuple[Node, ...], ...] | None) -> bool:
+    def same_matrices(
+        self, a: tuple[tuple[Node, ...], ...] | None, r: tuple[tuple[Node, ...], ...] | None
+    ) -> bool:
         if a is None or r is None or len(a) != len(r) or len(a[0]) != len(r[0]):
             return False
         pairs = [(x, y) for left, right in zip(a, r, strict=True) for x, y in zip(left, right, strict=True)]
@@ -355,9 +357,9 @@ def as_matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
             return None
         rows = zip(*(part for part in parts if part is not None), strict=True)
         return tuple(tuple(Node("add", entries) for entries in zip(*row, strict=False)) for row in rows)
-    if node.op == "mul" and not contains(node.args[0], _MATRIX):
-        inner = as_matrix(node.args[1])
-        return inner and tuple(tuple(Node("mul", (node.args[0], entry)) for entry in row) for row in inner)
+    if node.op == "mul" and not any(contains(arg, _MATRIX) for arg in node.args[:-1]):
+        inner = as_matrix(node.args[-1])
+        return inner and tuple(tuple(Node("mul", (*node.args[:-1], entry)) for entry in row) for row in inner)
     return None
 
 
@@ -419,8 +421,8 @@ def is_name(value: Value) -> bool:
 
 
 def names_only(node: Node) -> bool:
-    if node.op == "mul" and node.args[0].op == "sym" and len(node.args[0].args[0]) == 1:
-        return node.args[1].op == "num" or names_only(node.args[1])  # f(3)
+    if node.op == "mul" and len(node.args) == 2 and node.args[0].op == "sym" and node.args[1].op == "num":
+        return True  # f(3); a number before the name would be a coefficient
     if node.op in ("mul", "div", "add", "neg", "abs", "floor", "ceil"):
         return all(map(names_only, node.args))
     return node.op == "sym" or (node.op.startswith("fn:") and all(map(names_only, node.args)))
@@ -520,4 +522,3 @@ def is_equivalent(answer: str, reference: str) -> bool:
         True only if equivalence was established. No text raises.
     """
     return compare(answer, reference, symbolic=True) is Status.CORRECT
-

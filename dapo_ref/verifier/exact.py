@@ -48,15 +48,12 @@ class Evaluator:
 
     def charged(self, value: Fraction) -> Fraction:
         size = bits(value)
-        self.work += size + 16  # and something for the step itself
+        self.work += size + 64  # and something for the step itself
         if size > 2 * MAX_BITS or self.work > MAX_WORK:
             raise TooBigError("value or work")
         return value
 
     def do_add(self, *args: Node) -> Fraction:
-        return sum(map(self, args), Fraction(0)) if len(args) < 3 else self.running_sum(args)
-
-    def running_sum(self, args: tuple[Node, ...]) -> Fraction:
         total = Fraction(0)
         for arg in args:
             total = self.charged(total + self(arg))
@@ -65,8 +62,11 @@ class Evaluator:
     def do_neg(self, arg: Node) -> Fraction:
         return -self(arg)
 
-    def do_mul(self, left: Node, right: Node) -> Fraction:
-        return self(left) * self(right)
+    def do_mul(self, *args: Node) -> Fraction:
+        product = self(args[0])
+        for arg in args[1:]:
+            product = self.charged(product * self(arg))
+        return product
 
     def do_div(self, top: Node, bottom: Node) -> Fraction:
         denominator = self(bottom)
@@ -75,7 +75,9 @@ class Evaluator:
         return self(top) / denominator
 
     def do_deg(self, arg: Node) -> Fraction:
-        return self(arg)  # a bare 30° is its number; inside a trigonometric function the symbolic stage scales it
+        return self(
+            arg
+        )  # a bare 30° is its number; inside a trigonometric function the symbolic stage scales it
 
     def do_pow(self, base: Node, exponent: Node) -> Fraction:
         power = self(exponent)

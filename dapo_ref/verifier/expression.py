@@ -21,6 +21,7 @@ MAX_DIGITS = 2_000  # below the 4300 at which int() refuses
 _CLOSING = {"(": ")", "[": "]", "{": "}", "{}": "{}", "⌊": "⌋", "⌈": "⌉"}
 _ATOM_KINDS = frozenset(("num", "id", "const", "func", "macro", "open", "begin", "big"))
 _MANY_ARGUMENTS = frozenset(("gcd", "lcm", "max", "min"))
+_QUOTIENTS = {"/": "div", "mod": "mod"}
 _ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log", "sgn": "sign"}
 
 
@@ -36,6 +37,11 @@ def number(raw: str) -> Fraction:
     if exponent and (len(exponent) > 6 or abs(int(exponent)) * 4 > MAX_BITS):
         raise TooBigError("exponent")
     return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
+
+
+def times(left: Node, right: Node) -> Node:
+    """A product, kept flat so that a long row of factors is not a deep tree."""
+    return Node("mul", (*left.args, right) if left.op == "mul" else (left, right))
 
 
 class ExpressionParser:
@@ -66,11 +72,14 @@ class ExpressionParser:
         if not self.accept(kind, text):
             raise UnparsableError(f"expected {text or kind}")
 
-    def expression(self) -> Node:
-        """Sums, and `choose` below them."""
+    def descend(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise TooBigError("nested too deeply")
+
+    def expression(self) -> Node:
+        """Sums, and `choose` below them."""
+        self.descend()
         left = self.total()
         if self.accept("op", "choose"):
             left = Node("binom", (left, self.total()))
@@ -90,12 +99,18 @@ class ExpressionParser:
         """Explicit and implicit products, left to right, so that 1/2x is x/2."""
         start = self.pos
         left = self.signed()
+        quotients = 0
         while True:
             token = self.peek()
             if token.kind == "op" and token.text in ("*", "/", "mod"):
                 self.pos += 1
                 right = self.signed()
-                left = Node({"*": "mul", "/": "div", "mod": "mod"}[token.text], (left, right))
+                quotients += token.text != "*"
+                if quotients > MAX_DEPTH:
+                    raise TooBigError("a row of quotients")
+                left = (
+                    times(left, right) if token.text == "*" else Node(_QUOTIENTS[token.text], (left, right))
+                )
             elif self.starts_atom(token):
                 left = self.juxtaposed(left, start)
             else:
@@ -109,7 +124,7 @@ class ExpressionParser:
     def juxtaposed(self, left: Node, start: int) -> Node:
         """`left` directly followed by another factor: a mixed number, a product, or nonsense such as `25 26`."""
         before, here = self.tokens[self.pos - 1], self.peek()
-        bare = before.kind == "num" and self.pos - 1 == start or self.is_bare_group(start)
+        bare = (before.kind == "num" and self.pos - 1 == start) or self.is_bare_group(start)
         if bare and left.op == "num" and left.args[0].denominator == 1:
             mixed = self.mixed_tail()
             if mixed is not None:
@@ -119,7 +134,7 @@ class ExpressionParser:
             if not power:
                 raise UnparsableError("two numbers side by side")
         right = self.power()
-        return Node("mul", (left, right))
+        return times(left, right)
 
     def is_bare_group(self, start: int) -> bool:
         span = [token.kind for token in self.tokens[start : self.pos]]
@@ -165,9 +180,7 @@ class ExpressionParser:
         token = self.peek()
         if token.kind == "op" and token.text in ("+", "-", "pm", "mp"):
             self.pos += 1
-            self.depth += 1
-            if self.depth > MAX_DEPTH:
-                raise TooBigError("a row of signs")
+            self.descend()
             inner = self.signed()
             self.depth -= 1
             return inner if token.text == "+" else Node("neg" if token.text == "-" else token.text, (inner,))
@@ -192,9 +205,7 @@ class ExpressionParser:
         if self.peek().text == "{" and self.peek(1).kind == "deg" and self.peek(2).text == "}":
             self.pos += 3
             return Node("deg_mark", ())
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise TooBigError("a tower of powers")
+        self.descend()
         negative = self.accept("op", "-")
         if not negative:
             self.accept("op", "+")
@@ -322,9 +333,7 @@ class ExpressionParser:
         if token.kind == "num" and len(token.text) > 1 and token.text.isdecimal():
             self.tokens[self.pos] = Token("num", token.text[1:])
             return num(int(token.text[0]))
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise TooBigError("nested too deeply")
+        self.descend()
         node = self.atom()
         self.depth -= 1
         return node
@@ -380,6 +389,7 @@ class ExpressionParser:
         name = _ALIASES.get(name, name)
         base = None
         power = None
+        self.descend()
         if name == "log" and self.accept("op", "_"):
             base = self.argument()
         if self.accept("op", "^"):
@@ -387,6 +397,7 @@ class ExpressionParser:
         if power is not None and power == Node("neg", (num(1),)) and name in ("sin", "cos", "tan"):
             name, power = "arc" + name, None
         node = self.apply(name, self.arguments(name), base)
+        self.depth -= 1
         return node if power is None else Node("pow", (node, power))
 
     def arguments(self, name: str) -> list[Node]:
@@ -403,10 +414,7 @@ class ExpressionParser:
             if self.peek().kind == "num":
                 raise UnparsableError("two numbers side by side")
             factors.append(self.power())
-        node = factors[0]
-        for factor in factors[1:]:
-            node = Node("mul", (node, factor))
-        return [node]
+        return [factors[0] if len(factors) == 1 else Node("mul", tuple(factors))]
 
     def apply(self, name: str, args: list[Node], base: Node | None) -> Node:
         if name in ("sqrt", "abs", "floor", "ceil"):
@@ -435,7 +443,11 @@ class ExpressionParser:
                 raise UnparsableError("not a matrix")
         if not rows[-1]:
             rows.pop()
-        if not rows or any(len(row) != len(rows[0]) for row in rows) or not name.endswith(("matrix", "array")):
+        if (
+            not rows
+            or any(len(row) != len(rows[0]) for row in rows)
+            or not name.endswith(("matrix", "array"))
+        ):
             raise UnparsableError("not a matrix")
         if name == "vmatrix":
             return determinant([list(row) for row in rows])

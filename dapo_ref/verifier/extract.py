@@ -10,7 +10,15 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-END_OF_TURN = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>")
+END_OF_TURN = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "</s>",
+)
 END_OF_TURN += ("<|im_start|>", "<|user|>", "<｜end▁of▁sentence｜>")
 TAIL_CHARS = 20_000
 REGION_CHARS = 4_000  # of text after a label
@@ -18,12 +26,20 @@ NEAR_CHARS = 500
 MAX_LABELS = 50  # looked at, from the last one back
 
 _LABEL_WORDS = ("answer", "答案")
-_FOREIGN_LABEL_WORDS = ("réponse", "antwort", "respuesta", "resposta", "risposta", "ответ", "答え", "정답", "الإجابة")
+_FOREIGN_LABEL_WORDS = (
+    "réponse",
+    "antwort",
+    "respuesta",
+    "resposta",
+    "risposta",
+    "ответ",
+    "答え",
+    "정답",
+    "الإجابة",
+)
 _AFTER_LABEL = re.compile(r"s?\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
 _HEADING_END = re.compile(r"s?[*_ \t]{0,6}\r?\n")
-_QUALIFIER = (
-    r"(?:so|thus|hence|therefore|the|my|our|your|final|correct|numerical|numeric|short|exact|最终|最後の|最终的|la|die)"
-)
+_QUALIFIER = r"(?:so|thus|hence|therefore|the|my|our|your|final|correct|numerical|numeric|short|exact|最终|最後の|最终的|la|die)"
 _BEFORE_LABEL = re.compile(
     rf"(?:^|[.!?:;,)\]}}>|$。！？，；：])\s{{0,4}}(?:[^\w.!?]|_|\\\w{{2,12}}\{{){{0,8}}(?:{_QUALIFIER}[\s*_]{{0,4}}){{0,4}}$",
     re.IGNORECASE,
@@ -48,7 +64,8 @@ _MARKDOWN = re.compile(r"\*\*|__|`")
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _FORMULA = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 _STATEMENT = re.compile(
-    r"[^\d]{2,200}?(?:\b(?:is|are|equals|equal to|be|est|ist|es)\b|[是为為])\s*[:：]?\s*(?P<value>[^\s].*)", re.DOTALL
+    r"[^\d]{2,200}?(?:\b(?:is|are|equals|equal to|be|est|ist|es)\b|[是为為])\s*[:：]?\s*(?P<value>[^\s].*)",
+    re.DOTALL,
 )
 _NEGATION = re.compile(
     r"\b(?:not|no|never|neither|cannot|without|unless|if|either|maybe|wrong|incorrect|false|any|some|e\.g)\b|n't|不|非",
@@ -180,11 +197,11 @@ def is_open(text: str) -> bool:
     )
 
 
-def brace_pairs(text: str) -> dict[int, int]:
-    """The index of the closing brace for every balanced opening one, in one pass; escaped braces do not count."""
+def brace_pairs(text: str, start: int) -> dict[int, int]:
+    """The index of the closing brace for every opening one from `start` on; escaped braces do not count."""
     pairs: dict[int, int] = {}
     stack: list[int] = []
-    for match in _BRACES.finditer(text):
+    for match in _BRACES.finditer(text, start):
         if match[0] == "{":
             stack.append(match.start())
         elif match[0] == "}" and stack:
@@ -195,9 +212,12 @@ def brace_pairs(text: str) -> dict[int, int]:
 def find_boxes(text: str) -> list[tuple[int, int, str]]:
     r"""Every outermost box as (start, end, content), `\boxed 5` included; unbalanced ones are left out."""
     boxes: list[tuple[int, int, str]] = []
-    pairs = brace_pairs(text) if "\\boxed" in text or "\\fbox" in text else {}
+    starts = [pos for pos in (text.find("\\boxed"), text.find("\\fbox")) if pos >= 0]
+    if not starts:
+        return boxes
+    pairs = brace_pairs(text, min(starts))
     end = 0
-    for match in _BOX.finditer(text):
+    for match in _BOX.finditer(text, min(starts)):
         if match.start() < end:
             continue  # inside the box before
         close = pairs.get(match.end())

@@ -16,9 +16,59 @@ from dapo_ref.verifier.verdict import MAX_DEPTH, TooBigError, UnparsableError, U
 
 _PAIRS = {"(": ")]", "[": ")]", "{": "}", "{}": ["{}"], "⌊": "⌋", "⌈": "⌉"}
 _REFUSED_WORDS = frozenset(
-    "and or not no nor but if is are was be it wrong incorrect false maybe perhaps possibly except than plus minus "
-    "over under hundred thousand million billion trillion dozen half squared cubed factorial choose mod modulo "
-    "either neither between from because since unless without approximately about nearly none never cannot".split()
+    [
+        "and",
+        "or",
+        "not",
+        "no",
+        "nor",
+        "but",
+        "if",
+        "is",
+        "are",
+        "was",
+        "be",
+        "it",
+        "wrong",
+        "incorrect",
+        "false",
+        "maybe",
+        "perhaps",
+        "possibly",
+        "except",
+        "than",
+        "plus",
+        "minus",
+        "over",
+        "under",
+        "hundred",
+        "thousand",
+        "million",
+        "billion",
+        "trillion",
+        "dozen",
+        "half",
+        "squared",
+        "cubed",
+        "factorial",
+        "choose",
+        "mod",
+        "modulo",
+        "either",
+        "neither",
+        "between",
+        "from",
+        "because",
+        "since",
+        "unless",
+        "without",
+        "approximately",
+        "about",
+        "nearly",
+        "none",
+        "never",
+        "cannot",
+    ]
 )
 _LETTERS = frozenset(("m", "g", "s", "h", "L"))
 _UNITS = {
@@ -186,7 +236,9 @@ class _Structure:
     def with_letter_unit(self, lo: int, hi: int) -> tuple[list[Token], int]:
         """`25 m`, `25 m^2`, `25 m/s`: a spaced letter after a number, at the end, is a unit; `25m` is a product."""
         tokens = self.tokens[:hi]
-        units = [i for i in range(lo + 1, hi) if tokens[i].kind in ("id", "text") and tokens[i].text in _LETTERS]
+        units = [
+            i for i in range(lo + 1, hi) if tokens[i].kind in ("id", "text") and tokens[i].text in _LETTERS
+        ]
         if not units or any(t.kind == "id" and t.text not in _LETTERS for t in tokens[lo:hi]):
             return tokens, hi
         first, before = units[0], tokens[units[0] - 1]
@@ -209,7 +261,11 @@ class _Structure:
         while index < len(tail):
             token = tail[index]
             word = token.text.casefold()
-            if token.kind == "text" and word not in _REFUSED_WORDS and word.removesuffix("s") not in _REFUSED_WORDS:
+            if (
+                token.kind == "text"
+                and word not in _REFUSED_WORDS
+                and word.removesuffix("s") not in _REFUSED_WORDS
+            ):
                 words.append(token.text)
             elif token.kind == "op" and token.text == "^" and words:
                 index = self.skip_power(tail, index)
@@ -282,7 +338,11 @@ def expand(value: Value) -> Value:
         case Seq(kind, items):
             flat: list[Value] = []
             for item in map(expand, items):
-                inner = item.items if isinstance(item, Seq) and item.kind == "list" and kind != "ratio" else (item,)
+                inner = (
+                    item.items
+                    if isinstance(item, Seq) and item.kind == "list" and kind != "ratio"
+                    else (item,)
+                )
                 flat.extend(inner)
             return Seq(kind, tuple(flat))
         case Rel(("=",) as ops, (left, right)):

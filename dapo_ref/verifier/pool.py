@@ -76,7 +76,9 @@ class VerifierPool:
         RuntimeError: from any method after `close`, or when the fork server cannot be started.
     """
 
-    def __init__(self, workers: int = 1, timeout_s: float = 5.0, memory_mb: int = 1024, boxed: bool = True) -> None:
+    def __init__(
+        self, workers: int = 1, timeout_s: float = 5.0, memory_mb: int = 1024, boxed: bool = True
+    ) -> None:
         if workers < 1 or timeout_s <= 0 or memory_mb < 1:
             raise ValueError("workers, timeout_s and memory_mb have to be positive")
         self.workers = workers
@@ -199,7 +201,9 @@ class VerifierPool:
                 worker.deadline = time.monotonic() + self.timeout_s
                 try:
                     server.send_message(worker.sock, [key[1], key[0]])
-                except OSError:  # it died idle: the socket reads as closed, and the task gets its verdict there
+                except (
+                    OSError
+                ):  # it died idle: the socket reads as closed, and the task gets its verdict there
                     continue
 
     def _receive(self, worker: _Worker) -> None:

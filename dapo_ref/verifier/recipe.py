@@ -16,8 +16,40 @@ _REWRITTEN = (
     *((",\\text{and}", ","), ("\\text{and}", ","), ("\\text{m}", "\\text{}")),
 )
 _DELETED = (
-    *("square ways integers dollars mph inches hours km units \\ldots sue points feet minutes digits".split()),
-    *("cents degrees cm gm pounds meters meals edges students childrentickets multiples".split()),
+    *(
+        [
+            "square",
+            "ways",
+            "integers",
+            "dollars",
+            "mph",
+            "inches",
+            "hours",
+            "km",
+            "units",
+            "\\ldots",
+            "sue",
+            "points",
+            "feet",
+            "minutes",
+            "digits",
+        ]
+    ),
+    *(
+        [
+            "cents",
+            "degrees",
+            "cm",
+            "gm",
+            "pounds",
+            "meters",
+            "meals",
+            "edges",
+            "students",
+            "childrentickets",
+            "multiples",
+        ]
+    ),
     *("\\text{s}", "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3", "\\text{\n}", "\\text{}"),
     *("\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots"),
 )

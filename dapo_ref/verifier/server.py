@@ -112,7 +112,9 @@ def serve(control: socket.socket, memory_mb: int) -> None:
         command, pid = _KILL.unpack(data + receive_exactly(control, _KILL.size - len(data)))
         if command == b"F":
             children.add(fork_worker(socket.socket(fileno=fds[0]), control, memory_mb))
-        elif pid in children:  # only the parent of a process may be sure that its id is still the same process
+        elif (
+            pid in children
+        ):  # only the parent of a process may be sure that its id is still the same process
             os.kill(pid, signal.SIGKILL)
 
 

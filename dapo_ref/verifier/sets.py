@@ -37,7 +37,9 @@ def as_interval(relation: Rel) -> tuple[Value, Value] | None:
     return None
 
 
-def absolute_interval(inner: Value, absolute: Value, ops: list[str], sides: list[Value]) -> tuple[Value, Value] | None:
+def absolute_interval(
+    inner: Value, absolute: Value, ops: list[str], sides: list[Value]
+) -> tuple[Value, Value] | None:
     """|x| < a, |x| > a and a < |x| < b as sets of x."""
     where = sides.index(absolute)
     low, high = sides[:where], sides[where + 1 :]
@@ -47,7 +49,10 @@ def absolute_interval(inner: Value, absolute: Value, ops: list[str], sides: list
         return inner, interval(negative(high[0]), high[0], ops[0], ops[0])
     upper = high[0] if high else Expr(_OO)
     last = ops[1] if high else "<"
-    return inner, SetOp("cup", (interval(negative(upper), negative(low[0]), last, ops[0]), interval(low[0], upper, ops[0], last)))
+    return inner, SetOp(
+        "cup",
+        (interval(negative(upper), negative(low[0]), last, ops[0]), interval(low[0], upper, ops[0], last)),
+    )
 
 
 def negative(value: Value) -> Value:

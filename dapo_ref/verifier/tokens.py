@@ -26,18 +26,84 @@ _PLAIN_NUMBER = rf"(?:\d+\.(?=\\overline)|\d+{_TAIL}|\.\d+){_EXPONENT}"
 _NUMBER_OUTSIDE = re.compile(
     rf"[1-9]\d{{0,2}}(?:(?:{_SAFE_GROUP}|,)\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
 )
-_NUMBER_INSIDE = re.compile(rf"[1-9]\d{{0,2}}(?:{_SAFE_GROUP}\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII)
+_NUMBER_INSIDE = re.compile(
+    rf"[1-9]\d{{0,2}}(?:{_SAFE_GROUP}\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
+)
 _GROUP_MARKS = re.compile(r"[^\d.eE+-]", re.ASCII)
 _WORD = re.compile(r"[^\W\d_]+")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
 
 FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan asin acos atan sinh cosh tanh log ln lg exp sqrt abs gcd lcm "
-    "max min floor ceil sgn".split()
+    [
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "log",
+        "ln",
+        "lg",
+        "exp",
+        "sqrt",
+        "abs",
+        "gcd",
+        "lcm",
+        "max",
+        "min",
+        "floor",
+        "ceil",
+        "sgn",
+    ]
 )
 _GREEK = frozenset(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau "
-    "upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
+    [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "varepsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "vartheta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "rho",
+        "sigma",
+        "tau",
+        "upsilon",
+        "phi",
+        "varphi",
+        "chi",
+        "psi",
+        "omega",
+        "Gamma",
+        "Delta",
+        "Theta",
+        "Lambda",
+        "Xi",
+        "Sigma",
+        "Phi",
+        "Psi",
+        "Omega",
+        "ell",
+        "hbar",
+    ]
 )
 _RELATIONS = {
     **{"=": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "==": "=", "!=": "!=", ":=": "="},
@@ -49,24 +115,110 @@ _OPERATORS = {
     **{"\\mod": "mod", "\\bmod": "mod", "\\choose": "choose"},
 }
 _BRACKETS = {
-    **{"\\{": ("open", "{}"), "\\}": ("close", "{}"), "\\lbrace": ("open", "{}"), "\\rbrace": ("close", "{}")},
-    **{"\\langle": ("open", "("), "\\rangle": ("close", ")"), "\\lparen": ("open", "("), "\\rparen": ("close", ")")},
-    **{"\\lbrack": ("open", "["), "\\rbrack": ("close", "]"), "\\lfloor": ("open", "⌊"), "\\rfloor": ("close", "⌋")},
+    **{
+        "\\{": ("open", "{}"),
+        "\\}": ("close", "{}"),
+        "\\lbrace": ("open", "{}"),
+        "\\rbrace": ("close", "{}"),
+    },
+    **{
+        "\\langle": ("open", "("),
+        "\\rangle": ("close", ")"),
+        "\\lparen": ("open", "("),
+        "\\rparen": ("close", ")"),
+    },
+    **{
+        "\\lbrack": ("open", "["),
+        "\\rbrack": ("close", "]"),
+        "\\lfloor": ("open", "⌊"),
+        "\\rfloor": ("close", "⌋"),
+    },
     **{"\\lceil": ("open", "⌈"), "\\rceil": ("close", "⌉"), "\\vert": ("bar", "|"), "\\lvert": ("bar", "|")},
     **{"\\rvert": ("bar", "|"), "\\mid": ("bar", "|"), "\\|": ("bar", "|")},
 }
 _IGNORED = frozenset(
-    "\\left \\right \\big \\Big \\bigg \\Bigg \\bigl \\bigr \\Bigl \\Bigr \\biggl \\biggr \\displaystyle \\textstyle "
-    "\\limits \\nolimits \\( \\) \\[ \\] \\, \\; \\: \\! \\> \\space \\thinspace \\rm \\bf \\it \\hfill \\phantom "
-    "\\nonumber \\therefore".split()
+    [
+        "\\left",
+        "\\right",
+        "\\big",
+        "\\Big",
+        "\\bigg",
+        "\\Bigg",
+        "\\bigl",
+        "\\bigr",
+        "\\Bigl",
+        "\\Bigr",
+        "\\biggl",
+        "\\biggr",
+        "\\displaystyle",
+        "\\textstyle",
+        "\\limits",
+        "\\nolimits",
+        "\\(",
+        "\\)",
+        "\\[",
+        "\\]",
+        "\\,",
+        "\\;",
+        "\\:",
+        "\\!",
+        "\\>",
+        "\\space",
+        "\\thinspace",
+        "\\rm",
+        "\\bf",
+        "\\it",
+        "\\hfill",
+        "\\phantom",
+        "\\nonumber",
+        "\\therefore",
+    ]
 ) | {"\\ ", "\\\n", "\\\t"}
 _UNSUPPORTED = frozenset(
-    "\\int \\iint \\oint \\sum \\prod \\lim \\limsup \\liminf \\partial \\forall \\exists \\nabla \\bigcup \\bigcap".split()
+    [
+        "\\int",
+        "\\iint",
+        "\\oint",
+        "\\sum",
+        "\\prod",
+        "\\lim",
+        "\\limsup",
+        "\\liminf",
+        "\\partial",
+        "\\forall",
+        "\\exists",
+        "\\nabla",
+        "\\bigcup",
+        "\\bigcap",
+    ]
 )
-_TEXT_MACROS = frozenset("\\text \\mbox \\textrm \\textbf \\textit \\textsf \\texttt \\textnormal \\hbox".split())
+_TEXT_MACROS = frozenset(
+    ["\\text", "\\mbox", "\\textrm", "\\textbf", "\\textit", "\\textsf", "\\texttt", "\\textnormal", "\\hbox"]
+)
 _FONT_MACROS = frozenset(
-    "\\mathrm \\mathbf \\mathit \\mathsf \\mathtt \\boldsymbol \\bm \\operatorname \\operatorname* \\mathcal "
-    "\\mathbb \\underline \\boxed \\fbox \\emph \\mathop \\vec \\hat \\bar \\widehat \\overrightarrow".split()
+    [
+        "\\mathrm",
+        "\\mathbf",
+        "\\mathit",
+        "\\mathsf",
+        "\\mathtt",
+        "\\boldsymbol",
+        "\\bm",
+        "\\operatorname",
+        "\\operatorname*",
+        "\\mathcal",
+        "\\mathbb",
+        "\\underline",
+        "\\boxed",
+        "\\fbox",
+        "\\emph",
+        "\\mathop",
+        "\\vec",
+        "\\hat",
+        "\\bar",
+        "\\widehat",
+        "\\overrightarrow",
+    ]
 )
 _MACROS = {
     **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac"), "frac"),
@@ -74,12 +226,89 @@ _MACROS = {
     **{"\\sqrt": "sqrt", "\\overline": "overline", "\\begin": "begin", "\\end": "end", "\\pmod": "pmod"},
 }
 _SHORT_UNITS = frozenset(
-    "cm mm km dm nm kg mg ml mL dL ft in yd mi lb oz hr hrs min mins sec secs ms pm am mph rpm kph deg rad day way "
-    "men man boy box cat dog egg car toy pen bag cup lbs yds yen won bus job cow pig hen row set pcs mol "
-    "per Hz kW kWh MB GB ct th st nd rd pct sq cu hat bar pie bit".split()
+    [
+        "cm",
+        "mm",
+        "km",
+        "dm",
+        "nm",
+        "kg",
+        "mg",
+        "ml",
+        "mL",
+        "dL",
+        "ft",
+        "in",
+        "yd",
+        "mi",
+        "lb",
+        "oz",
+        "hr",
+        "hrs",
+        "min",
+        "mins",
+        "sec",
+        "secs",
+        "ms",
+        "pm",
+        "am",
+        "mph",
+        "rpm",
+        "kph",
+        "deg",
+        "rad",
+        "day",
+        "way",
+        "men",
+        "man",
+        "boy",
+        "box",
+        "cat",
+        "dog",
+        "egg",
+        "car",
+        "toy",
+        "pen",
+        "bag",
+        "cup",
+        "lbs",
+        "yds",
+        "yen",
+        "won",
+        "bus",
+        "job",
+        "cow",
+        "pig",
+        "hen",
+        "row",
+        "set",
+        "pcs",
+        "mol",
+        "per",
+        "Hz",
+        "kW",
+        "kWh",
+        "MB",
+        "GB",
+        "ct",
+        "th",
+        "st",
+        "nd",
+        "rd",
+        "pct",
+        "sq",
+        "cu",
+        "hat",
+        "bar",
+        "pie",
+        "bit",
+    ]
 )
 _LETTER_UNITS = frozenset("m g s h L l")
-_JOINERS = {**dict.fromkeys(("and", "et", "und", "和", "及", "与"), "and"), **dict.fromkeys(("or", "oder", "或"), "or")}
+_JOINERS = {
+    **dict.fromkeys(("and", "et", "und", "和", "及", "与"), "and"),
+    **dict.fromkeys(("or", "oder", "或"), "or"),
+}
 _CURRENCY = frozenset("€£¥₹₽₩¢")
 _VOWELS = frozenset("aeiouyAEIOUY")
 
@@ -127,7 +356,9 @@ class _Tokenizer:
         if not self.tokens:
             return False
         last = self.tokens[-1]
-        return last.kind in ("num", "close", "text", "deg", "cur") or (last.kind == "const" and last.text == "pi")
+        return last.kind in ("num", "close", "text", "deg", "cur") or (
+            last.kind == "const" and last.text == "pi"
+        )
 
     def run(self) -> list[Token]:
         while self.pos < len(self.text):
@@ -139,7 +370,9 @@ class _Tokenizer:
         if char in " \t\r\n\f\v~$":
             self.space = True
             self.pos += 1
-        elif char.isascii() and (char.isdigit() or (char == "." and self.text[self.pos + 1 : self.pos + 2].isdigit())):
+        elif char.isascii() and (
+            char.isdigit() or (char == "." and self.text[self.pos + 1 : self.pos + 2].isdigit())
+        ):
             self.number()
         elif char == "\\":
             self.command()
