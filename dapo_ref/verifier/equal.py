@@ -1,18 +1,35 @@
-"""Equivalence in stages: the same text, exact numbers, structure element by element, and the symbolic stage last.
+"""Equivalence in stages: the same text, exact numbers, structure element by element, and the symbolic stage
+last.
 
 Eq. 7 needs `is_equivalent(ŷ, y)`; what counts as equivalent is stated in `docs/verifier.md`.
 """
 
-import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from dapo_ref.verifier.exact import Evaluator
+from dapo_ref.verifier.exact import Evaluator, exact_points, numeric_points
 from dapo_ref.verifier.extract import clean
 from dapo_ref.verifier.parse import parse
 from dapo_ref.verifier.sets import as_interval, finite_or_interval, flip
+from dapo_ref.verifier.shapes import (
+    MATRIX,
+    as_matrix,
+    distinct,
+    elements,
+    group_assignments,
+    is_list,
+    is_name,
+    is_plain_symbol,
+    is_reals,
+    is_sum,
+    is_tuple,
+    name_of,
+    named_set,
+    signed_infinity,
+    strip_name,
+)
 from dapo_ref.verifier.values import Expr, Node, Rel, Seq, SetOp, Text, Value, contains, symbols
 from dapo_ref.verifier.verdict import (
     MAX_CHARS,
@@ -36,7 +53,7 @@ _LOOSE_BLANK = re.compile(r"(?<!\w) | (?!\w)")
 
 
 def read_integer(text: str) -> int | None:
-    """The value of a plain integer of at most 1,000 digits, leading zeros and correct thousands commas allowed."""
+    """The value of a plain integer of at most 1,000 digits; leading zeros and thousands commas are fine."""
     if len(text) > 1_000:
         return None
     text = text.strip().removeprefix("$").removesuffix("$")
@@ -52,30 +69,6 @@ def plain_form(text: str) -> str:
     if len(letters) >= 3 and letters.isalpha() and not letters.isupper():  # words, not products of symbols
         text = text.casefold()
     return text
-
-
-def sample(name: str, index: int, low: int, high: int, denominator: int) -> Fraction:
-    """A fixed, scattered rational for a name: the k-th coordinate of the k-th point."""
-    digest = hashlib.blake2b(f"{index}:{name}".encode("utf-8", "backslashreplace"), digest_size=8).digest()
-    return Fraction(low + int.from_bytes(digest, "big") % (high - low), denominator)
-
-
-def exact_points(names: set[str], signed: bool) -> list[dict[str, Fraction]]:
-    """Points at which rational functions are compared exactly; 97 makes every symbolic exponent a non-integer."""
-    points = [{name: sample(name, k, 98, 16_000, 97) for name in names} for k in range(3)]
-    if signed:
-        points += [{name: -value for name, value in points[0].items()}]
-    return points
-
-
-def numeric_points(names: set[str], signed: bool) -> list[dict[str, Fraction]]:
-    """Points of moderate size for transcendental functions; positive, since names stand for positive reals."""
-    if not names:
-        return [{}]
-    points = [{name: sample(name, k, 1_500, 23_000, 9_973) for name in names} for k in range(6)]
-    if signed:
-        points += [{name: -value for name, value in points[0].items()}]
-    return points
 
 
 class Comparison:
@@ -139,7 +132,7 @@ class Comparison:
             return all(self.same(strip_name(x), strip_name(y)) for x, y in zip(left, right, strict=True))
         left, right = distinct(group_assignments(left)), distinct(group_assignments(right))
         if any(is_tuple(item) for item in left) != any(is_tuple(item) for item in right):
-            left, right = [as_tuple(item) for item in left], [as_tuple(item) for item in right]
+            left, right = [strip_name(item) for item in left], [strip_name(item) for item in right]
         return self.same_unordered(left, right)
 
     def same_unordered(self, left: list[Value], right: list[Value]) -> bool:
@@ -211,16 +204,15 @@ class Comparison:
         left, right = named_set(a), named_set(r)
         if left and right and left[0] == right[0] and self.same(left[1], right[1]):
             return True
-        if a.ops == r.ops and len(a.sides) == len(r.sides):
-            if all(self.same(x, y) for x, y in zip(a.sides, r.sides, strict=True)):
-                return True
+        if a.ops == r.ops and all(self.same(x, y) for x, y in zip(a.sides, r.sides, strict=True)):
+            return True
         return self.proportional(a, r)
 
     def stated_value(self, relation: Rel, of_answer: bool) -> Value | None:
         """What `x = 5`, `m + n = 5`, `x ∈ S` or `0 < x < 5` says the value is; None when it says none.
 
-        A chain of equalities counts only if all its computable sides agree. An answer may name any quantity on
-        the left; a reference has to name a single one.
+        A chain of equalities counts only if all its computable sides agree. An answer may name any quantity
+        on the left; a reference has to name a single one.
         """
         interval = as_interval(relation)
         if interval is not None:
@@ -279,7 +271,7 @@ class Comparison:
         """Whether two expressions have the same value."""
         if a == r:
             return True
-        if a.op == "matrix" or r.op == "matrix" or contains(a, _MATRIX) or contains(r, _MATRIX):
+        if a.op == "matrix" or r.op == "matrix" or contains(a, MATRIX) or contains(r, MATRIX):
             return self.same_matrices(as_matrix(a), as_matrix(r))
         infinite = signed_infinity(a), signed_infinity(r)
         if infinite != (0, 0):
@@ -311,9 +303,6 @@ class Comparison:
         return all(self.same(Expr(x), Expr(y)) for x, y in pairs)
 
 
-_MATRIX = frozenset(("matrix",))
-
-
 def exact_value(node: Node) -> Fraction | None:
     """The rational value of an expression without names; None when it has none that is exact.
 
@@ -342,121 +331,6 @@ def exact_identity(a: Node, r: Node, names: set[str]) -> bool | None:
         except UndefinedError:
             continue
     return compared >= 2
-
-
-def as_matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
-    """Carry out sums, signs and scalar multiples of matrices, entry by entry."""
-    if node.op == "matrix":
-        return node.args
-    if node.op == "neg":
-        inner = as_matrix(node.args[0])
-        return inner and tuple(tuple(Node("neg", (entry,)) for entry in row) for row in inner)
-    if node.op == "add":
-        parts = [as_matrix(arg) for arg in node.args]
-        if any(part is None or len(part) != len(parts[0] or ()) for part in parts):
-            return None
-        rows = zip(*(part for part in parts if part is not None), strict=True)
-        return tuple(tuple(Node("add", entries) for entries in zip(*row, strict=False)) for row in rows)
-    if node.op == "mul" and not any(contains(arg, _MATRIX) for arg in node.args[:-1]):
-        inner = as_matrix(node.args[-1])
-        return inner and tuple(tuple(Node("mul", (*node.args[:-1], entry)) for entry in row) for row in inner)
-    return None
-
-
-def signed_infinity(node: Node) -> int:
-    """+1 or −1 for ±∞ itself, else 0."""
-    if node == Node("const", ("oo",)):
-        return 1
-    return -signed_infinity(node.args[0]) if node.op == "neg" else 0
-
-
-def is_list(value: Value) -> bool:
-    return isinstance(value, Seq) and value.kind == "list"
-
-
-def is_tuple(value: Value) -> bool:
-    return isinstance(value, Seq) and value.kind in ("()", "[]")
-
-
-def is_reals(value: Value) -> bool:
-    return isinstance(value, Expr) and value.node == Node("sym", ("mathbb_R",))
-
-
-def elements(value: Value) -> list[Value]:
-    """The elements of a list, set or tuple; any other value is its own only element."""
-    if isinstance(value, Seq) and value.kind != "ratio":
-        return list(value.items)
-    return [value]
-
-
-def distinct(items: Iterable[Value]) -> list[Value]:
-    return list(dict.fromkeys(items))
-
-
-def named_set(relation: Rel) -> tuple[Value, Value] | None:
-    """The quantity and the set of x ∈ S or of an inequality."""
-    if relation.ops == ("in",):
-        return relation.sides[0], relation.sides[1]
-    return as_interval(relation)
-
-
-def is_plain_symbol(value: Value) -> bool:
-    return isinstance(value, Expr) and value.node.op == "sym"
-
-
-def is_sum(value: Value) -> bool:
-    return isinstance(value, Expr) and value.node.op == "add"
-
-
-def is_name(value: Value) -> bool:
-    """Whether a side of an equation only names a quantity: symbols, f(3), AB, NO/BO, m + n, (x, y), a limit."""
-    match value:
-        case Text(_, opaque):
-            return True
-        case Seq(kind, items):
-            return kind in ("()", "ratio") and all(is_name(item) for item in items)
-        case Expr(node, _):
-            return bool(symbols(node)) and names_only(node)
-    return False
-
-
-def names_only(node: Node) -> bool:
-    if node.op == "mul" and len(node.args) == 2 and node.args[0].op == "sym" and node.args[1].op == "num":
-        return True  # f(3); a number before the name would be a coefficient
-    if node.op in ("mul", "div", "add", "neg", "abs", "floor", "ceil"):
-        return all(map(names_only, node.args))
-    return node.op == "sym" or (node.op.startswith("fn:") and all(map(names_only, node.args)))
-
-
-def name_of(value: Value) -> Value | None:
-    """The left side of `name = value`."""
-    if isinstance(value, Rel) and set(value.ops) == {"="} and is_name(value.sides[0]):
-        return value.sides[0]
-    return None
-
-
-def strip_name(value: Value) -> Value:
-    """`x = 5` inside a list is 5."""
-    if isinstance(value, Rel) and len(value.sides) == 2 and name_of(value) and not is_name(value.sides[1]):
-        return value.sides[1]
-    return value
-
-
-def group_assignments(items: list[Value]) -> list[Value]:
-    """p = 5, q = 2, p = 7, q = 2 → (5, 2), (7, 2): names that repeat in a cycle make tuples."""
-    names = [name_of(item) for item in items]
-    if len(items) < 4 or None in names:
-        return items
-    period = next((k for k in range(1, len(names)) if names[k] == names[0]), len(names))
-    cyclic = len(names) % period == 0 and all(names[k] == names[k % period] for k in range(len(names)))
-    if period < 2 or period == len(names) or not cyclic:
-        return items
-    values = [strip_name(item) for item in items]
-    return [Seq("()", tuple(values[k : k + period])) for k in range(0, len(values), period)]
-
-
-def as_tuple(value: Value) -> Value:
-    return strip_name(value)
 
 
 @lru_cache(maxsize=4_096)

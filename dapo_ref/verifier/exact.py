@@ -1,5 +1,6 @@
-"""Exact evaluation with rationals: no floats, no tolerance, every bound checked before the operation it bounds."""
+"""Exact evaluation with rationals: no floats, no tolerance, every bound checked before its operation."""
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -231,3 +232,27 @@ def integer_root(value: int, degree: int) -> int:
     if root**degree != value:
         raise InexactError
     return root
+
+
+def sample(name: str, index: int, low: int, high: int, denominator: int) -> Fraction:
+    """A fixed, scattered rational for a name: the k-th coordinate of the k-th point."""
+    digest = hashlib.blake2b(f"{index}:{name}".encode("utf-8", "backslashreplace"), digest_size=8).digest()
+    return Fraction(low + int.from_bytes(digest, "big") % (high - low), denominator)
+
+
+def exact_points(names: set[str], signed: bool) -> list[dict[str, Fraction]]:
+    """Points at which rational functions are compared exactly; over 97, no exponent becomes an integer."""
+    points = [{name: sample(name, k, 98, 16_000, 97) for name in names} for k in range(3)]
+    if signed:
+        points += [{name: -value for name, value in points[0].items()}]
+    return points
+
+
+def numeric_points(names: set[str], signed: bool) -> list[dict[str, Fraction]]:
+    """Points of moderate size for other functions; positive, since names stand for positive reals."""
+    if not names:
+        return [{}]
+    points = [{name: sample(name, k, 1_500, 23_000, 9_973) for name in names} for k in range(6)]
+    if signed:
+        points += [{name: -value for name, value in points[0].items()}]
+    return points

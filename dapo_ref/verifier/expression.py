@@ -1,14 +1,15 @@
 """Tokens → expression tree: a precedence parser for plain text and LaTeX.
 
-Lowest to highest: `choose`, `+ −`, `· / mod` and juxtaposition, unary sign, `^`, postfix `! ′ °`. Two bare numbers
-never multiply by standing side by side, and a bare integer before a proper fraction is a mixed number.
+Lowest to highest: `choose`, `+ −`, `· / mod` and juxtaposition, unary sign, `^`, postfix `! ′ °`. Two bare
+numbers never multiply by standing side by side, and a bare integer before a proper fraction is a mixed
+number.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
 
 from dapo_ref.verifier.tokens import Token
-from dapo_ref.verifier.values import Node, num
+from dapo_ref.verifier.values import Node, determinant, num, times
 from dapo_ref.verifier.verdict import (
     MAX_BITS,
     MAX_DEPTH,
@@ -37,11 +38,6 @@ def number(raw: str) -> Fraction:
     if exponent and (len(exponent) > 6 or abs(int(exponent)) * 4 > MAX_BITS):
         raise TooBigError("exponent")
     return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
-
-
-def times(left: Node, right: Node) -> Node:
-    """A product, kept flat so that a long row of factors is not a deep tree."""
-    return Node("mul", (*left.args, right) if left.op == "mul" else (left, right))
 
 
 class ExpressionParser:
@@ -122,7 +118,7 @@ class ExpressionParser:
         return token.kind in _ATOM_KINDS and token.text not in ("pmod", "end")
 
     def juxtaposed(self, left: Node, start: int) -> Node:
-        """`left` directly followed by another factor: a mixed number, a product, or nonsense such as `25 26`."""
+        """`left` directly followed by a factor: a mixed number, a product, or nonsense such as `25 26`."""
         before, here = self.tokens[self.pos - 1], self.peek()
         bare = (before.kind == "num" and self.pos - 1 == start) or self.is_bare_group(start)
         if bare and left.op == "num" and left.args[0].denominator == 1:
@@ -169,9 +165,9 @@ class ExpressionParser:
             self.pos += 1
         else:
             return None
-        if top.op == "num" and bottom.op == "num" and 0 < top.args[0] < bottom.args[0]:
-            if top.args[0].denominator == bottom.args[0].denominator == 1:
-                fraction = Node("num", (top.args[0] / bottom.args[0],))
+        if top.op == bottom.op == "num" and 0 < top.args[0] < bottom.args[0]:
+            both_integers = top.args[0].denominator == bottom.args[0].denominator == 1
+            fraction = num(top.args[0] / bottom.args[0]) if both_integers else None
         if fraction is None:
             self.pos, self.tokens = saved, saved_tokens
         return fraction
@@ -385,7 +381,7 @@ class ExpressionParser:
         return Node(wrappers[token.text], (inner,)) if token.text in wrappers else inner
 
     def function(self, name: str) -> Node:
-        r"""A named function, with `\log_2`, `\sin^2 x`, `\sin^{-1}`, and arguments with or without brackets."""
+        r"""A named function: `\log_2 8`, `\sin^2 x`, `\sin^{-1} x`, with or without brackets."""
         name = _ALIASES.get(name, name)
         base = None
         power = None
@@ -452,19 +448,3 @@ class ExpressionParser:
         if name == "vmatrix":
             return determinant([list(row) for row in rows])
         return Node("matrix", tuple(tuple(row) for row in rows))
-
-
-def determinant(rows: list[list[Node]]) -> Node:
-    """Expand a determinant of at most 4 × 4 by its first row."""
-    if len(rows) != len(rows[0]):
-        raise UnparsableError("not square")
-    if len(rows) > 4:
-        raise TooBigError("a large determinant")
-    if len(rows) == 1:
-        return rows[0][0]
-    terms = []
-    for column, entry in enumerate(rows[0]):
-        minor = determinant([row[:column] + row[column + 1 :] for row in rows[1:]])
-        term = Node("mul", (entry, minor))
-        terms.append(term if column % 2 == 0 else Node("neg", (term,)))
-    return Node("add", tuple(terms))

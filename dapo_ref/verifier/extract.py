@@ -1,25 +1,19 @@
 """Which text of a response is its answer, found by linear scans over a bounded tail.
 
-In this order: the last `Answer:` label that opens a line or a sentence; the last run of boxes (by configuration); an
-`<answer>` tag; the last sentence of the form "the answer is …"; a response that ends in bold, or whose only sentence
-holds one formula. A number that nothing marks as the answer is never fished for.
+In this order: the last `Answer:` label that opens a line or a sentence; the last run of boxes (by
+configuration); an `<answer>` tag; the last sentence of the form "the answer is …"; a response that ends in
+bold, or whose only sentence holds one formula. A number that nothing marks as the answer is never fished
+for.
 """
 
-import os.path
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 END_OF_TURN = (
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|end_of_text|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "</s>",
+    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>"),
+    *("<|im_start|>", "<|user|>", "<｜end▁of▁sentence｜>"),
 )
-END_OF_TURN += ("<|im_start|>", "<|user|>", "<｜end▁of▁sentence｜>")
 TAIL_CHARS = 20_000
 REGION_CHARS = 4_000  # of text after a label
 NEAR_CHARS = 500
@@ -39,7 +33,10 @@ _FOREIGN_LABEL_WORDS = (
 )
 _AFTER_LABEL = re.compile(r"s?\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
 _HEADING_END = re.compile(r"s?[*_ \t]{0,6}\r?\n")
-_QUALIFIER = r"(?:so|thus|hence|therefore|the|my|our|your|final|correct|numerical|numeric|short|exact|最终|最後の|最终的|la|die)"
+_QUALIFIER = (
+    r"(?:so|thus|hence|therefore|the|my|our|your|final|correct|numerical|numeric|short|exact|la|die"
+    r"|最终的?|最後の)"
+)
 _BEFORE_LABEL = re.compile(
     rf"(?:^|[.!?:;,)\]}}>|$。！？，；：])\s{{0,4}}(?:[^\w.!?]|_|\\\w{{2,12}}\{{){{0,8}}(?:{_QUALIFIER}[\s*_]{{0,4}}){{0,4}}$",
     re.IGNORECASE,
@@ -54,7 +51,8 @@ _PHRASE = re.compile(
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _BETWEEN_BOXES = re.compile(
     r"(?:\s[A-Za-z]{3,20}\s(?=and\b|or\b))?"  # as in "5 apples and 6 pears"
-    r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\}|and|or|和|或){0,30}",
+    r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\}"
+    r"|and|or|和|或){0,30}",
 )
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\s*(-?\s?[\w.,/]+|\\[dt]?frac\s?\d\d)")
@@ -91,9 +89,8 @@ def extract_answer(
         boxed: whether `\boxed{…}` and `\fbox{…}` mark an answer when no `Answer:` line does.
         end_of_turn: texts of special tokens; nothing after the first of them counts.
 
-    Returns:
-        The marked text, stripped of its wrapping; None when nothing is marked. Several adjacent boxes come back
-        as a list, joined by commas. No text raises.
+    Returns: The marked text, stripped of its wrapping; None when nothing is marked. Several adjacent boxes
+        come back as a list, joined by commas. No text raises.
     """
     end = end_pattern(tuple(end_of_turn)).search(response) if end_of_turn else None
     cut = end.start() if end else len(response)
@@ -106,10 +103,10 @@ def extract_answer(
 
 @lru_cache(maxsize=16)
 def end_pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """One pattern for all end-of-turn texts; they share a first character, so that its search is a fast scan."""
-    shared = os.path.commonprefix(tokens)
-    rest = "|".join(re.escape(token[len(shared) :]) for token in tokens)
-    return re.compile(f"{re.escape(shared)}(?:{rest})")
+    """One pattern for all end-of-turn texts; a first character that they share makes its search fast."""
+    first = tokens[0][:1] if len({token[:1] for token in tokens}) == 1 else ""
+    rest = "|".join(re.escape(token[len(first) :]) for token in tokens)
+    return re.compile(f"{re.escape(first)}(?:{rest})")
 
 
 def marked_text(tail: str, boxed: bool) -> str | None:
@@ -135,7 +132,7 @@ def lowered(text: str) -> str:
 
 
 def label_ends(tail: str, words: Sequence[str], low: int = 0) -> Iterator[tuple[int, int]]:
-    """Where a label word stands in tail[low:], as (start, end), from the last one back; at most `MAX_LABELS`."""
+    """Where a label word stands in tail[low:], as (start, end), the last one first."""
     text = lowered(tail[low:])
     found = {word: text.rfind(word) for word in words}
     for _ in range(MAX_LABELS):
@@ -161,8 +158,8 @@ def labelled(tail: str, words: Sequence[str] = _LABEL_WORDS) -> str | None:
 
 
 def after_label(tail: str, start: int, end: int) -> int | None:
-    """Where the value begins, if the word at [start, end) is a label: it opens a line or sentence, and a colon
-    follows, or it is a heading of its own."""
+    """Where the value begins, if the word at [start, end) is a label: it opens a line or sentence, and a
+    colon follows, or it is a heading of its own."""
     line_start = tail.rfind("\n", 0, start) + 1
     before = tail[max(line_start, start - 80) : start]
     if start - line_start > 80:
@@ -247,13 +244,13 @@ def last_boxes(tail: str) -> str | None:
 
 
 def unbox(text: str, joined: bool) -> str:
-    """Replace each box by its content, in place; adjacent boxes become a list. When `joined`, only they are kept."""
+    """Replace each box by its content; adjacent boxes become a list. When `joined`, only boxes stay."""
     boxes = find_boxes(text)
     if not boxes:
         return text
     if joined:
         return last_boxes(text) or ""
-    pieces = []
+    pieces: list[str] = []
     pos = 0
     for start, end, content in boxes:
         gap = text[pos:start]
@@ -284,9 +281,7 @@ def phrased(tail: str) -> str | None:
 def emphasised(tail: str) -> str | None:
     """Bold text that ends the response, or the only formula of a response of one short line."""
     text = tail.strip()
-    bold = None
-    for bold in _BOLD.finditer(text, max(0, len(text) - 300)):
-        pass
+    bold = next(reversed(list(_BOLD.finditer(text, max(0, len(text) - 300)))), None)
     after = text[bold.end() :] if bold is not None else ""
     if bold is not None and len(after) <= 30 and "\n" not in after and not any(map(str.isdigit, after)):
         return clean(bold[1]) or None

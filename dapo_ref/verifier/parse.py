@@ -1,11 +1,12 @@
 """Text or LaTeX → a `Value`: lists, sets, intervals, matrices, relations, units, and expressions inside them.
 
-The text is never evaluated as code: it passes through our own tokenizer and parser, which know a fixed list of
-operators and functions and refuse everything else.
+The text is never evaluated as code: it passes through our own tokenizer and parser, which know a fixed list
+of operators and functions and refuse everything else.
 """
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 from dapo_ref.verifier.expression import ExpressionParser
 from dapo_ref.verifier.sets import as_interval
@@ -130,7 +131,7 @@ class _Structure:
 
     def split(self, lo: int, hi: int, cuts: list[int]) -> list[tuple[int, int]]:
         edges = [lo - 1, *cuts, hi]
-        return [(a + 1, b) for a, b in zip(edges, edges[1:], strict=False)]
+        return [(a + 1, b) for a, b in pairwise(edges)]
 
     def value(self, lo: int, hi: int) -> Value:
         """The value of a slice: lists bind loosest, then relations, then set operations."""
@@ -234,7 +235,7 @@ class _Structure:
         return lo + 1 if self.tokens[lo].kind == "cur" and lo + 1 < hi else lo
 
     def with_letter_unit(self, lo: int, hi: int) -> tuple[list[Token], int]:
-        """`25 m`, `25 m^2`, `25 m/s`: a spaced letter after a number, at the end, is a unit; `25m` is a product."""
+        """`25 m`, `25 m^2`, `25 m/s`: a spaced letter at the end is a unit; `25m` is a product."""
         tokens = self.tokens[:hi]
         units = [
             i for i in range(lo + 1, hi) if tokens[i].kind in ("id", "text") and tokens[i].text in _LETTERS
@@ -294,7 +295,7 @@ class _Structure:
 
 
 def join_inequalities(items: tuple[Value, ...], op: str) -> Value | None:
-    """`x < 1 or x > 2` and `x > 1 and x < 2` as one set of x; None when they are not inequalities in one name."""
+    """`x < 1 or x > 2` as one set of x; None unless all are inequalities in one name."""
     sets = [as_interval(item) for item in items if isinstance(item, Rel)]
     named = [found for found in sets if found is not None]
     if len(named) < len(items) or any(name != named[0][0] for name, _ in named):

@@ -1,9 +1,9 @@
 """A pool of verifier processes that can be killed, for the cases that only the symbolic stage decides.
 
-Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline that this side
-keeps from the moment of dispatch. A worker past its deadline is killed and replaced: its case is one `timeout`. No
-signals, threads or executors are involved, so a pool works in any thread and under any launcher; it may be shared by
-threads, which then take turns.
+Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline that
+this side keeps from the moment of dispatch. A worker past its deadline is killed and replaced: its case is
+one `timeout`. No signals, threads or executors are involved, so a pool works in any thread and under any
+launcher; it may be shared by threads, which then take turns.
 """
 
 import os

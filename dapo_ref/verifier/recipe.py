@@ -1,7 +1,8 @@
 """The scoring rule of the published recipe, for comparison with its runs; `verifier: recipe` selects it.
 
-Last 300 characters, last `Answer:`, a fixed rewriting of the text, string equality. It is kept with its quirks (it
-deletes words inside words, and everything before the last `=`), but every step is linear in the text.
+Last 300 characters, last `Answer:`, a fixed rewriting of the text, string equality. It is kept with its
+quirks (it deletes words inside words, and everything before the last `=`), but every step is linear in the
+text.
 """
 
 import re

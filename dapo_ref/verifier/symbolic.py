@@ -1,8 +1,9 @@
 """The symbolic stage: values that are not rational, compared at high precision and, where possible, proved.
 
-Numbers are evaluated with mpmath (the arithmetic sympy is built on) at fixed points and at a precision high enough
-that 2^(2^−1000) is not 1. Where free names remain and the numbers agree, sympy expands the difference under a cap on
-its size and has the last word. Sizes are checked before each operation. Importing this module imports sympy.
+Numbers are evaluated with mpmath (the arithmetic sympy is built on) at fixed points and at a precision high
+enough that 2^(2^−1000) is not 1. Where free names remain and the numbers agree, sympy expands the
+difference under a cap on its size and has the last word. Sizes are checked before each operation. Importing
+this module imports sympy.
 """
 
 from collections.abc import Mapping
@@ -124,7 +125,7 @@ class NumericEvaluator:
         return mpmath.sqrt(value) if index == 2 else mpmath.power(value, 1 / index)
 
     def check_domain(self, value: Any) -> None:
-        """In real mode, leave out points at which branches of multivalued functions would have to be chosen."""
+        """In real mode, leave out points at which a branch of a many-valued function would be chosen."""
         if self.stays_real and (mpmath.im(value) != 0 or mpmath.re(value) < 0):
             raise UndefinedError("not real")
 

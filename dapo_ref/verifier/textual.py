@@ -1,8 +1,10 @@
-"""The Unicode policy: one mapping from what people type to ASCII and LaTeX, applied to answers and references.
+"""The Unicode policy: one mapping from what people type to ASCII and LaTeX, applied to answers and
+references.
 
-Decimal digits of any script count as digits (as `int()` has it); superscript digits are exponents; circled digits
-and Roman numerals are not numbers. Every hyphen, dash and minus sign is a minus. Invisible characters (zero width,
-direction marks) become a blank rather than nothing, so that no two digits are ever joined by deletion.
+Decimal digits of any script count as digits (as `int()` has it); superscript digits are exponents; circled
+digits and Roman numerals are not numbers. Every hyphen, dash and minus sign is a minus. Invisible
+characters (zero width, direction marks) become a blank rather than nothing, so that no two digits are ever
+joined by deletion.
 """
 
 import re
