@@ -1,18 +1,35 @@
-"""Equivalence in stages: the same text, exact numbers, structure element by element, and the symbolic stage last.
+"""Equivalence in stages: the same text, exact numbers, structure element by element, and the symbolic stage
+last.
 
 Eq. 7 needs `is_equivalent(ŷ, y)`; what counts as equivalent is stated in `docs/verifier.md`.
 """
 
-import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from dapo_ref.verifier.exact import Evaluator
+from dapo_ref.verifier.exact import Evaluator, exact_points, numeric_points
 from dapo_ref.verifier.extract import clean
 from dapo_ref.verifier.parse import parse
 from dapo_ref.verifier.sets import as_interval, finite_or_interval, flip
+from dapo_ref.verifier.shapes import (
+    MATRIX,
+    as_matrix,
+    distinct,
+    elements,
+    group_assignments,
+    is_list,
+    is_name,
+    is_plain_symbol,
+    is_reals,
+    is_sum,
+    is_tuple,
+    name_of,
+    named_set,
+    signed_infinity,
+    strip_name,
+)
 from dapo_ref.verifier.values import Expr, Node, Rel, Seq, SetOp, Text, Value, contains, symbols
 from dapo_ref.verifier.verdict import (
     MAX_CHARS,
@@ -25,6 +42,7 @@ from dapo_ref.verifier.verdict import (
 )
 
 MAX_COMPARISONS = 1_000  # of elements, in one verdict
+SYMBOLIC_COST = 5  # a symbolic comparison counts as this many
 _SIGN_SENSITIVE = frozenset(("abs", "floor", "ceil", "mod", "fn:sign", "fn:max", "fn:min"))
 _INTEGER = re.compile(r"[+-]?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)", re.ASCII)
 _DECORATION = re.compile(
@@ -35,7 +53,7 @@ _LOOSE_BLANK = re.compile(r"(?<!\w) | (?!\w)")
 
 
 def read_integer(text: str) -> int | None:
-    """The value of a plain integer of at most 1,000 digits, leading zeros and correct thousands commas allowed."""
+    """The value of a plain integer of at most 1,000 digits; leading zeros and thousands commas are fine."""
     if len(text) > 1_000:
         return None
     text = text.strip().removeprefix("$").removesuffix("$")
@@ -44,33 +62,13 @@ def read_integer(text: str) -> int | None:
 
 def plain_form(text: str) -> str:
     """The text without LaTeX decoration; blanks go except between letters or digits, which stay apart."""
-    text = _BLANK.sub(" ", _DECORATION.sub(" ", text)).strip(" .")
+    text = _BLANK.sub(" ", _DECORATION.sub(" ", text)).strip()
     text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
-    return _LOOSE_BLANK.sub("", text)
-
-
-def sample(name: str, index: int, low: int, high: int, denominator: int) -> Fraction:
-    """A fixed, scattered rational for a name: the k-th coordinate of the k-th point."""
-    digest = hashlib.blake2b(f"{index}:{name}".encode("utf-8", "backslashreplace"), digest_size=8).digest()
-    return Fraction(low + int.from_bytes(digest, "big") % (high - low), denominator)
-
-
-def exact_points(names: set[str], signed: bool) -> list[dict[str, Fraction]]:
-    """Points at which rational functions are compared exactly; 97 makes every symbolic exponent a non-integer."""
-    points = [{name: sample(name, k, 98, 16_000, 97) for name in names} for k in range(3)]
-    if signed:
-        points += [{name: -value for name, value in points[0].items()}]
-    return points
-
-
-def numeric_points(names: set[str], signed: bool) -> list[dict[str, Fraction]]:
-    """Points of moderate size for transcendental functions; positive, since names stand for positive reals."""
-    if not names:
-        return [{}]
-    points = [{name: sample(name, k, 1_500, 23_000, 9_973) for name in names} for k in range(6)]
-    if signed:
-        points += [{name: -value for name, value in points[0].items()}]
-    return points
+    text = _LOOSE_BLANK.sub("", text)
+    letters = text.replace(" ", "")
+    if len(letters) >= 3 and letters.isalpha() and not letters.isupper():  # words, not products of symbols
+        text = text.casefold()
+    return text
 
 
 class Comparison:
@@ -103,7 +101,12 @@ class Comparison:
             return self.same_sequences(a, r)
         if isinstance(a, Expr) and isinstance(r, Expr):
             return (not a.unit or not r.unit or a.unit == r.unit) and self.same_nodes(a.node, r.node)
-        return self.same_sets(a, r) if is_reals(a) or is_reals(r) else False
+        if is_reals(a) or is_reals(r):
+            return self.same_sets(a, r)
+        single = [v for v in (a, r) if isinstance(v, Seq) and v.kind == "{}" and len(v.items) == 1]
+        if single:  # the solution set {5} names the one value 5
+            return self.same(*(v.items[0] if v in single else v for v in (a, r)))
+        return False
 
     @staticmethod
     def same_text(a: Value, r: Value) -> bool:
@@ -121,13 +124,15 @@ class Comparison:
 
     def same_lists(self, a: Value, r: Value) -> bool:
         """Bare lists: unordered against a list or a set, in order against a tuple; `p = 5, q = 2` by name."""
+        if isinstance(a, Seq) and not isinstance(r, Seq | SetOp):  # "3/4 or 0.75" is one value, twice
+            return all(self.same(item, r) for item in a.items)
         ordered = any(isinstance(v, Seq) and v.kind not in ("list", "{}") for v in (a, r))
         left, right = elements(a), elements(r)
         if ordered and len(left) == len(right):
             return all(self.same(strip_name(x), strip_name(y)) for x, y in zip(left, right, strict=True))
-        left, right = group_assignments(distinct(left)), group_assignments(distinct(right))
+        left, right = distinct(group_assignments(left)), distinct(group_assignments(right))
         if any(is_tuple(item) for item in left) != any(is_tuple(item) for item in right):
-            left, right = [as_tuple(item) for item in left], [as_tuple(item) for item in right]
+            left, right = [strip_name(item) for item in left], [strip_name(item) for item in right]
         return self.same_unordered(left, right)
 
     def same_unordered(self, left: list[Value], right: list[Value]) -> bool:
@@ -165,9 +170,7 @@ class Comparison:
             return False
         pairs = zip(*nodes, strict=True)
         first = next(pairs)
-        return all(
-            self.same_nodes(Node("mul", (x, first[1])), Node("mul", (first[0], y))) for x, y in pairs
-        )
+        return all(self.same_nodes(Node("mul", (x, first[1])), Node("mul", (first[0], y))) for x, y in pairs)
 
     def same_sets(self, a: Value, r: Value) -> bool:
         """Unions part by part in any order, after intersections of simple sets are carried out."""
@@ -198,19 +201,18 @@ class Comparison:
                 if same_names and None not in values and self.same(*values):  # type: ignore[arg-type]
                     return True
             return self.proportional(a, r)
-        left, right = as_interval(a), as_interval(r)
+        left, right = named_set(a), named_set(r)
         if left and right and left[0] == right[0] and self.same(left[1], right[1]):
             return True
-        if a.ops == r.ops and len(a.sides) == len(r.sides):
-            if all(self.same(x, y) for x, y in zip(a.sides, r.sides, strict=True)):
-                return True
+        if a.ops == r.ops and all(self.same(x, y) for x, y in zip(a.sides, r.sides, strict=True)):
+            return True
         return self.proportional(a, r)
 
     def stated_value(self, relation: Rel, of_answer: bool) -> Value | None:
         """What `x = 5`, `m + n = 5`, `x ∈ S` or `0 < x < 5` says the value is; None when it says none.
 
-        A chain of equalities counts only if all its computable sides agree. An answer may name any quantity on
-        the left; a reference has to name a single one.
+        A chain of equalities counts only if all its computable sides agree. An answer may name any quantity
+        on the left; a reference has to name a single one.
         """
         interval = as_interval(relation)
         if interval is not None:
@@ -263,12 +265,13 @@ class Comparison:
     def require_symbolic(self) -> None:
         if not self.symbolic:
             raise NeedsSymbolicError
+        self.count += SYMBOLIC_COST
 
     def same_nodes(self, a: Node, r: Node) -> bool:
         """Whether two expressions have the same value."""
         if a == r:
             return True
-        if a.op == "matrix" or r.op == "matrix" or contains(a, _MATRIX) or contains(r, _MATRIX):
+        if a.op == "matrix" or r.op == "matrix" or contains(a, MATRIX) or contains(r, MATRIX):
             return self.same_matrices(as_matrix(a), as_matrix(r))
         infinite = signed_infinity(a), signed_infinity(r)
         if infinite != (0, 0):
@@ -291,14 +294,13 @@ class Comparison:
         except UndefinedError:
             return False
 
-    def same_matrices(self, a: tuple[tuple[Node, ...], ...] | None, r: tuple[tuple[Node, ...], ...] | None) -> bool:
+    def same_matrices(
+        self, a: tuple[tuple[Node, ...], ...] | None, r: tuple[tuple[Node, ...], ...] | None
+    ) -> bool:
         if a is None or r is None or len(a) != len(r) or len(a[0]) != len(r[0]):
             return False
         pairs = [(x, y) for left, right in zip(a, r, strict=True) for x, y in zip(left, right, strict=True)]
         return all(self.same(Expr(x), Expr(y)) for x, y in pairs)
-
-
-_MATRIX = frozenset(("matrix",))
 
 
 def exact_value(node: Node) -> Fraction | None:
@@ -329,114 +331,6 @@ def exact_identity(a: Node, r: Node, names: set[str]) -> bool | None:
         except UndefinedError:
             continue
     return compared >= 2
-
-
-def as_matrix(node: Node) -> tuple[tuple[Node, ...], ...] | None:
-    """Carry out sums, signs and scalar multiples of matrices, entry by entry."""
-    if node.op == "matrix":
-        return node.args
-    if node.op == "neg":
-        inner = as_matrix(node.args[0])
-        return inner and tuple(tuple(Node("neg", (entry,)) for entry in row) for row in inner)
-    if node.op == "add":
-        parts = [as_matrix(arg) for arg in node.args]
-        if any(part is None or len(part) != len(parts[0] or ()) for part in parts):
-            return None
-        rows = zip(*(part for part in parts if part is not None), strict=True)
-        return tuple(tuple(Node("add", entries) for entries in zip(*row, strict=False)) for row in rows)
-    if node.op == "mul" and not contains(node.args[0], _MATRIX):
-        inner = as_matrix(node.args[1])
-        return inner and tuple(tuple(Node("mul", (node.args[0], entry)) for entry in row) for row in inner)
-    return None
-
-
-def signed_infinity(node: Node) -> int:
-    """+1 or −1 for ±∞ itself, else 0."""
-    if node == Node("const", ("oo",)):
-        return 1
-    return -signed_infinity(node.args[0]) if node.op == "neg" else 0
-
-
-def is_list(value: Value) -> bool:
-    return isinstance(value, Seq) and value.kind == "list"
-
-
-def is_tuple(value: Value) -> bool:
-    return isinstance(value, Seq) and value.kind in ("()", "[]")
-
-
-def is_reals(value: Value) -> bool:
-    return isinstance(value, Expr) and value.node == Node("sym", ("mathbb_R",))
-
-
-def elements(value: Value) -> list[Value]:
-    """The elements of a list, set or tuple; any other value is its own only element."""
-    if isinstance(value, Seq) and value.kind != "ratio":
-        return list(value.items)
-    return [value]
-
-
-def distinct(items: Iterable[Value]) -> list[Value]:
-    return list(dict.fromkeys(items))
-
-
-def is_plain_symbol(value: Value) -> bool:
-    return isinstance(value, Expr) and value.node.op == "sym"
-
-
-def is_sum(value: Value) -> bool:
-    return isinstance(value, Expr) and value.node.op == "add"
-
-
-def is_name(value: Value) -> bool:
-    """Whether a side of an equation only names a quantity: symbols, f(3), AB, NO/BO, m + n, (x, y), a limit."""
-    match value:
-        case Text(_, opaque):
-            return True
-        case Seq(kind, items):
-            return kind in ("()", "ratio") and all(is_name(item) for item in items)
-        case Expr(node, _):
-            return bool(symbols(node)) and names_only(node)
-    return False
-
-
-def names_only(node: Node) -> bool:
-    if node.op == "mul" and node.args[0].op == "sym" and len(node.args[0].args[0]) == 1:
-        return node.args[1].op == "num" or names_only(node.args[1])  # f(3)
-    if node.op in ("mul", "div", "add", "neg", "abs"):
-        return all(map(names_only, node.args))
-    return node.op == "sym" or (node.op.startswith("fn:") and all(map(names_only, node.args)))
-
-
-def name_of(value: Value) -> Value | None:
-    """The left side of `name = value`."""
-    if isinstance(value, Rel) and set(value.ops) == {"="} and is_name(value.sides[0]):
-        return value.sides[0]
-    return None
-
-
-def strip_name(value: Value) -> Value:
-    """`x = 5` inside a list is 5."""
-    if isinstance(value, Rel) and len(value.sides) == 2 and name_of(value) and not is_name(value.sides[1]):
-        return value.sides[1]
-    return value
-
-
-def group_assignments(items: list[Value]) -> list[Value]:
-    """p = 5, q = 2, p = 7, q = 2 → (5, 2), (7, 2): names that repeat in a cycle make tuples."""
-    names = [name_of(item) for item in items]
-    if len(items) < 4 or None in names:
-        return items
-    period = next((k for k in range(1, len(names)) if names[k] == names[0]), len(names))
-    cyclic = len(names) % period == 0 and all(names[k] == names[k % period] for k in range(len(names)))
-    if period < 2 or period == len(names) or not cyclic:
-        return items
-    values = [strip_name(item) for item in items]
-    return [Seq("()", tuple(values[k : k + period])) for k in range(0, len(values), period)]
-
-
-def as_tuple(value: Value) -> Value:
-    return strip_name(value)
 
 
 @lru_cache(maxsize=4_096)
@@ -502,4 +396,3 @@ def is_equivalent(answer: str, reference: str) -> bool:
         True only if equivalence was established. No text raises.
     """
     return compare(answer, reference, symbolic=True) is Status.CORRECT
-

@@ -1,13 +1,15 @@
-"""Exact evaluation with rationals: no floats, no tolerance, every bound checked before the operation it bounds."""
+"""Exact evaluation with rationals: no floats, no tolerance, every bound checked before its operation."""
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from dapo_ref.verifier.values import Node
 from dapo_ref.verifier.verdict import MAX_BITS, MAX_WORK, InexactError, TooBigError, UndefinedError
 
 MAX_FACTORIAL = 3_000
+MAX_TERMS = 1_000
 
 
 def bits(value: Fraction) -> int:
@@ -47,15 +49,12 @@ class Evaluator:
 
     def charged(self, value: Fraction) -> Fraction:
         size = bits(value)
-        self.work += size
+        self.work += size + 64  # and something for the step itself
         if size > 2 * MAX_BITS or self.work > MAX_WORK:
             raise TooBigError("value or work")
         return value
 
     def do_add(self, *args: Node) -> Fraction:
-        return sum(map(self, args), Fraction(0)) if len(args) < 3 else self.running_sum(args)
-
-    def running_sum(self, args: tuple[Node, ...]) -> Fraction:
         total = Fraction(0)
         for arg in args:
             total = self.charged(total + self(arg))
@@ -64,8 +63,11 @@ class Evaluator:
     def do_neg(self, arg: Node) -> Fraction:
         return -self(arg)
 
-    def do_mul(self, left: Node, right: Node) -> Fraction:
-        return self(left) * self(right)
+    def do_mul(self, *args: Node) -> Fraction:
+        product = self(args[0])
+        for arg in args[1:]:
+            product = self.charged(product * self(arg))
+        return product
 
     def do_div(self, top: Node, bottom: Node) -> Fraction:
         denominator = self(bottom)
@@ -74,7 +76,9 @@ class Evaluator:
         return self(top) / denominator
 
     def do_deg(self, arg: Node) -> Fraction:
-        return self(arg)  # a bare 30° is its number; inside a trigonometric function the symbolic stage scales it
+        return self(
+            arg
+        )  # a bare 30° is its number; inside a trigonometric function the symbolic stage scales it
 
     def do_pow(self, base: Node, exponent: Node) -> Fraction:
         power = self(exponent)
@@ -169,6 +173,29 @@ class Evaluator:
     def do_min(self, *args: Node) -> Fraction:
         return min(map(self, args))
 
+    def do_sum(self, variable: Node, low: Node, high: Node, body: Node) -> Fraction:
+        total = Fraction(0)
+        for value in self.terms(variable, low, high, body):
+            total = self.charged(total + value)
+        return total
+
+    def do_prod(self, variable: Node, low: Node, high: Node, body: Node) -> Fraction:
+        total = Fraction(1)
+        for value in self.terms(variable, low, high, body):
+            total = self.charged(total * value)
+        return total
+
+    def terms(self, variable: Node, low: Node, high: Node, body: Node) -> Iterator[Fraction]:
+        """The body at every integer of the range, which has to be short."""
+        first, last = self.integers((low, high))
+        if last - first >= MAX_TERMS:
+            raise TooBigError("a long sum")
+        name, outer = variable.args[0], self.point
+        for value in range(first, last + 1):
+            self.point = {**outer, name: Fraction(value)}
+            yield self(body)
+        self.point = outer
+
     def do_log(self, arg: Node, base: Node) -> Fraction:
         """log_b(b^k) for integer k; anything else is left to the symbolic stage."""
         value, b = self(arg), self(base)
@@ -205,3 +232,27 @@ def integer_root(value: int, degree: int) -> int:
     if root**degree != value:
         raise InexactError
     return root
+
+
+def sample(name: str, index: int, low: int, high: int, denominator: int) -> Fraction:
+    """A fixed, scattered rational for a name: the k-th coordinate of the k-th point."""
+    digest = hashlib.blake2b(f"{index}:{name}".encode("utf-8", "backslashreplace"), digest_size=8).digest()
+    return Fraction(low + int.from_bytes(digest, "big") % (high - low), denominator)
+
+
+def exact_points(names: set[str], signed: bool) -> list[dict[str, Fraction]]:
+    """Points at which rational functions are compared exactly; over 97, no exponent becomes an integer."""
+    points = [{name: sample(name, k, 98, 16_000, 97) for name in names} for k in range(3)]
+    if signed:
+        points += [{name: -value for name, value in points[0].items()}]
+    return points
+
+
+def numeric_points(names: set[str], signed: bool) -> list[dict[str, Fraction]]:
+    """Points of moderate size for other functions; positive, since names stand for positive reals."""
+    if not names:
+        return [{}]
+    points = [{name: sample(name, k, 1_500, 23_000, 9_973) for name in names} for k in range(6)]
+    if signed:
+        points += [{name: -value for name, value in points[0].items()}]
+    return points

@@ -1,14 +1,15 @@
 """Tokens → expression tree: a precedence parser for plain text and LaTeX.
 
-Lowest to highest: `choose`, `+ −`, `· / mod` and juxtaposition, unary sign, `^`, postfix `! ′ °`. Two bare numbers
-never multiply by standing side by side, and a bare integer before a proper fraction is a mixed number.
+Lowest to highest: `choose`, `+ −`, `· / mod` and juxtaposition, unary sign, `^`, postfix `! ′ °`. Two bare
+numbers never multiply by standing side by side, and a bare integer before a proper fraction is a mixed
+number.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
 
 from dapo_ref.verifier.tokens import Token
-from dapo_ref.verifier.values import Node, num
+from dapo_ref.verifier.values import Node, determinant, num, times
 from dapo_ref.verifier.verdict import (
     MAX_BITS,
     MAX_DEPTH,
@@ -18,9 +19,10 @@ from dapo_ref.verifier.verdict import (
 )
 
 MAX_DIGITS = 2_000  # below the 4300 at which int() refuses
-_CLOSING = {"(": ")", "[": "]", "{": "}", "⌊": "⌋", "⌈": "⌉"}
-_ATOM_KINDS = frozenset(("num", "id", "const", "func", "macro", "open", "begin"))
+_CLOSING = {"(": ")", "[": "]", "{": "}", "{}": "{}", "⌊": "⌋", "⌈": "⌉"}
+_ATOM_KINDS = frozenset(("num", "id", "const", "func", "macro", "open", "begin", "big"))
 _MANY_ARGUMENTS = frozenset(("gcd", "lcm", "max", "min"))
+_QUOTIENTS = {"/": "div", "mod": "mod"}
 _ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log", "sgn": "sign"}
 
 
@@ -66,11 +68,14 @@ class ExpressionParser:
         if not self.accept(kind, text):
             raise UnparsableError(f"expected {text or kind}")
 
-    def expression(self) -> Node:
-        """Sums, and `choose` below them."""
+    def descend(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise TooBigError("nested too deeply")
+
+    def expression(self) -> Node:
+        """Sums, and `choose` below them."""
+        self.descend()
         left = self.total()
         if self.accept("op", "choose"):
             left = Node("binom", (left, self.total()))
@@ -90,12 +95,18 @@ class ExpressionParser:
         """Explicit and implicit products, left to right, so that 1/2x is x/2."""
         start = self.pos
         left = self.signed()
+        quotients = 0
         while True:
             token = self.peek()
             if token.kind == "op" and token.text in ("*", "/", "mod"):
                 self.pos += 1
                 right = self.signed()
-                left = Node({"*": "mul", "/": "div", "mod": "mod"}[token.text], (left, right))
+                quotients += token.text != "*"
+                if quotients > MAX_DEPTH:
+                    raise TooBigError("a row of quotients")
+                left = (
+                    times(left, right) if token.text == "*" else Node(_QUOTIENTS[token.text], (left, right))
+                )
             elif self.starts_atom(token):
                 left = self.juxtaposed(left, start)
             else:
@@ -107,9 +118,9 @@ class ExpressionParser:
         return token.kind in _ATOM_KINDS and token.text not in ("pmod", "end")
 
     def juxtaposed(self, left: Node, start: int) -> Node:
-        """`left` directly followed by another factor: a mixed number, a product, or nonsense such as `25 26`."""
+        """`left` directly followed by a factor: a mixed number, a product, or nonsense such as `25 26`."""
         before, here = self.tokens[self.pos - 1], self.peek()
-        bare = before.kind == "num" and self.pos - 1 == start or self.is_bare_group(start)
+        bare = (before.kind == "num" and self.pos - 1 == start) or self.is_bare_group(start)
         if bare and left.op == "num" and left.args[0].denominator == 1:
             mixed = self.mixed_tail()
             if mixed is not None:
@@ -119,7 +130,7 @@ class ExpressionParser:
             if not power:
                 raise UnparsableError("two numbers side by side")
         right = self.power()
-        return Node("mul", (left, right))
+        return times(left, right)
 
     def is_bare_group(self, start: int) -> bool:
         span = [token.kind for token in self.tokens[start : self.pos]]
@@ -154,9 +165,9 @@ class ExpressionParser:
             self.pos += 1
         else:
             return None
-        if top.op == "num" and bottom.op == "num" and 0 < top.args[0] < bottom.args[0]:
-            if top.args[0].denominator == bottom.args[0].denominator == 1:
-                fraction = Node("num", (top.args[0] / bottom.args[0],))
+        if top.op == bottom.op == "num" and 0 < top.args[0] < bottom.args[0]:
+            both_integers = top.args[0].denominator == bottom.args[0].denominator == 1
+            fraction = num(top.args[0] / bottom.args[0]) if both_integers else None
         if fraction is None:
             self.pos, self.tokens = saved, saved_tokens
         return fraction
@@ -165,9 +176,7 @@ class ExpressionParser:
         token = self.peek()
         if token.kind == "op" and token.text in ("+", "-", "pm", "mp"):
             self.pos += 1
-            self.depth += 1
-            if self.depth > MAX_DEPTH:
-                raise TooBigError("a row of signs")
+            self.descend()
             inner = self.signed()
             self.depth -= 1
             return inner if token.text == "+" else Node("neg" if token.text == "-" else token.text, (inner,))
@@ -192,9 +201,7 @@ class ExpressionParser:
         if self.peek().text == "{" and self.peek(1).kind == "deg" and self.peek(2).text == "}":
             self.pos += 3
             return Node("deg_mark", ())
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise TooBigError("a tower of powers")
+        self.descend()
         negative = self.accept("op", "-")
         if not negative:
             self.accept("op", "+")
@@ -215,7 +222,7 @@ class ExpressionParser:
     def atom(self) -> Node:
         token = self.peek()
         if token.kind == "big":
-            raise UnsupportedError(token.text)
+            return self.big_operator(token.text)
         if token.kind not in _ATOM_KINDS and token.kind != "bar":
             raise UnparsableError("a value is missing")
         self.pos += 1
@@ -232,6 +239,27 @@ class ExpressionParser:
         if token.kind == "begin":
             return self.environment(token.text)
         return self.bracketed(token)
+
+    def big_operator(self, name: str) -> Node:
+        r"""`\sum_{k=1}^{5} k` and `\prod`, over what is later checked to be a short range of integers.
+
+        Raises:
+            UnsupportedError: a limit, an integral, or any other form of bounds.
+        """
+        self.pos += 1
+        if name not in ("\\sum", "\\prod") or not (self.accept("op", "_") and self.accept("open", "{")):
+            raise UnsupportedError(name)
+        variable = self.peek()
+        if variable.text == "i":
+            raise UnsupportedError("a sum over i")  # i is the imaginary unit
+        self.pos += 1
+        if variable.kind != "id" or not self.accept("rel", "="):
+            raise UnsupportedError(name)
+        low = self.expression()
+        if not (self.accept("close", "}") and self.accept("op", "^")):
+            raise UnsupportedError(name)
+        high = self.exponent()
+        return Node(name[1:], (Node("sym", (variable.text,)), low, high, self.product()))
 
     def numeral(self, token: Token) -> Node:
         """A number, a numeral in another base (`52_8`, a value of its own) or a recurring decimal."""
@@ -301,9 +329,7 @@ class ExpressionParser:
         if token.kind == "num" and len(token.text) > 1 and token.text.isdecimal():
             self.tokens[self.pos] = Token("num", token.text[1:])
             return num(int(token.text[0]))
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise TooBigError("nested too deeply")
+        self.descend()
         node = self.atom()
         self.depth -= 1
         return node
@@ -345,7 +371,7 @@ class ExpressionParser:
             self.expect("bar")
             self.bars -= 1
             return Node("abs", (inner,))
-        if token.text not in _CLOSING:
+        if token.text not in _CLOSING or token.text == "{}":
             raise UnparsableError("a set is not a number")
         bars, self.bars = self.bars, 0
         inner = self.expression()
@@ -355,10 +381,11 @@ class ExpressionParser:
         return Node(wrappers[token.text], (inner,)) if token.text in wrappers else inner
 
     def function(self, name: str) -> Node:
-        r"""A named function, with `\log_2`, `\sin^2 x`, `\sin^{-1}`, and arguments with or without brackets."""
+        r"""A named function: `\log_2 8`, `\sin^2 x`, `\sin^{-1} x`, with or without brackets."""
         name = _ALIASES.get(name, name)
         base = None
         power = None
+        self.descend()
         if name == "log" and self.accept("op", "_"):
             base = self.argument()
         if self.accept("op", "^"):
@@ -366,11 +393,12 @@ class ExpressionParser:
         if power is not None and power == Node("neg", (num(1),)) and name in ("sin", "cos", "tan"):
             name, power = "arc" + name, None
         node = self.apply(name, self.arguments(name), base)
+        self.depth -= 1
         return node if power is None else Node("pow", (node, power))
 
     def arguments(self, name: str) -> list[Node]:
         token = self.peek()
-        if token.kind == "open" and token.text in "([{":
+        if token.kind == "open" and token.text in ("(", "[", "{", "{}"):
             self.pos += 1
             inner = [self.expression()]
             while name in _MANY_ARGUMENTS and self.accept("sep", ","):
@@ -382,10 +410,7 @@ class ExpressionParser:
             if self.peek().kind == "num":
                 raise UnparsableError("two numbers side by side")
             factors.append(self.power())
-        node = factors[0]
-        for factor in factors[1:]:
-            node = Node("mul", (node, factor))
-        return [node]
+        return [factors[0] if len(factors) == 1 else Node("mul", tuple(factors))]
 
     def apply(self, name: str, args: list[Node], base: Node | None) -> Node:
         if name in ("sqrt", "abs", "floor", "ceil"):
@@ -414,24 +439,12 @@ class ExpressionParser:
                 raise UnparsableError("not a matrix")
         if not rows[-1]:
             rows.pop()
-        if not rows or any(len(row) != len(rows[0]) for row in rows) or not name.endswith(("matrix", "array")):
+        if (
+            not rows
+            or any(len(row) != len(rows[0]) for row in rows)
+            or not name.endswith(("matrix", "array"))
+        ):
             raise UnparsableError("not a matrix")
         if name == "vmatrix":
             return determinant([list(row) for row in rows])
         return Node("matrix", tuple(tuple(row) for row in rows))
-
-
-def determinant(rows: list[list[Node]]) -> Node:
-    """Expand a determinant of at most 4 × 4 by its first row."""
-    if len(rows) != len(rows[0]):
-        raise UnparsableError("not square")
-    if len(rows) > 4:
-        raise TooBigError("a large determinant")
-    if len(rows) == 1:
-        return rows[0][0]
-    terms = []
-    for column, entry in enumerate(rows[0]):
-        minor = determinant([row[:column] + row[column + 1 :] for row in rows[1:]])
-        term = Node("mul", (entry, minor))
-        terms.append(term if column % 2 == 0 else Node("neg", (term,)))
-    return Node("add", tuple(terms))

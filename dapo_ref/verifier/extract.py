@@ -1,27 +1,41 @@
 """Which text of a response is its answer, found by linear scans over a bounded tail.
 
-In this order: the last `Answer:` label that opens a line or a sentence; the last run of boxes (by configuration); an
-`<answer>` tag; the last sentence of the form "the answer is …"; a response that ends in bold, or whose only sentence
-holds one formula. A number that nothing marks as the answer is never fished for.
+In this order: the last `Answer:` label that opens a line or a sentence; the last run of boxes (by
+configuration); an `<answer>` tag; the last sentence of the form "the answer is …"; a response that ends in
+bold, or whose only sentence holds one formula. A number that nothing marks as the answer is never fished
+for.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
-END_OF_TURN = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>")
-END_OF_TURN += ("<|im_start|>", "<|user|>", "<｜end▁of▁sentence｜>")
+END_OF_TURN = (
+    *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>"),
+    *("<|im_start|>", "<|user|>", "<｜end▁of▁sentence｜>"),
+)
 TAIL_CHARS = 20_000
 REGION_CHARS = 4_000  # of text after a label
+NEAR_CHARS = 500
 MAX_LABELS = 50  # looked at, from the last one back
 
-_WORD_ANSWER = (
-    r"(?:answers?|答案|答え|정답|respuesta|réponse|antwort|ответ|resposta|risposta|الإجابة|उत्तर)"
+_LABEL_WORDS = ("answer", "答案")
+_FOREIGN_LABEL_WORDS = (
+    "réponse",
+    "antwort",
+    "respuesta",
+    "resposta",
+    "risposta",
+    "ответ",
+    "答え",
+    "정답",
+    "الإجابة",
 )
-_LABEL = re.compile(_WORD_ANSWER, re.IGNORECASE)
-_AFTER_LABEL = re.compile(r"\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
-_HEADING_END = re.compile(r"[*_ \t]{0,6}\r?\n")
+_AFTER_LABEL = re.compile(r"s?\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
+_HEADING_END = re.compile(r"s?[*_ \t]{0,6}\r?\n")
 _QUALIFIER = (
-    r"(?:so|thus|hence|therefore|the|my|our|your|final|correct|numerical|numeric|short|exact|最终|最後の|最终的|la|die)"
+    r"(?:so|thus|hence|therefore|the|my|our|your|final|correct|numerical|numeric|short|exact|la|die"
+    r"|最终的?|最後の)"
 )
 _BEFORE_LABEL = re.compile(
     rf"(?:^|[.!?:;,)\]}}>|$。！？，；：])\s{{0,4}}(?:[^\w.!?]|_|\\\w{{2,12}}\{{){{0,8}}(?:{_QUALIFIER}[\s*_]{{0,4}}){{0,4}}$",
@@ -29,28 +43,38 @@ _BEFORE_LABEL = re.compile(
 )
 _HEADING = re.compile(rf"^\s{{0,4}}[*#_\s>-]{{1,8}}(?:{_QUALIFIER}\s{{0,3}}){{0,3}}$", re.IGNORECASE)
 _PHRASE = re.compile(
-    rf"{_WORD_ANSWER}(?:\s{{0,3}}to\s[\w\s]{{1,40}})?\s{{0,3}}"
-    r"(?:(?:is|are|was|equals|would be|should be|must be|will be|est|ist|es|är|是|为|為|=)\s{0,3}[:：]?|(?=\s?(?:\\\(|\\\[|\$)))",
+    r"s?(?:\s{0,3}to\s[\w\s]{1,40})?\s{0,3}"
+    r"(?:(?:is|are|was|equals|would be|should be|must be|will be|est|ist|es|är|是|为|為|=)\s{0,3}[:：]?"
+    r"|(?=\s?(?:\\\(|\\\[|\$)))",
     re.IGNORECASE,
 )
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _BETWEEN_BOXES = re.compile(
     r"(?:\s[A-Za-z]{3,20}\s(?=and\b|or\b))?"  # as in "5 apples and 6 pears"
-    r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\}|and|or|和|或){0,30}",
+    r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\}"
+    r"|and|or|和|或){0,30}",
 )
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\s*(-?\s?[\w.,/]+|\\[dt]?frac\s?\d\d)")
 _TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"[.。](?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\s*$)|(?<=\d)。")
+_SENTENCE_END = re.compile(r"(?<!\.)[.。](?!\.)(?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\s*$)|(?<=\d)。")
 _MARKDOWN = re.compile(r"\*\*|__|`")
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _FORMULA = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 _STATEMENT = re.compile(
-    r"[^\d]{2,200}?(?:\b(?:is|are|equals|equal to|be|est|ist|es)\b|[是为為])\s*[:：]?\s*(?P<value>[^\s].*)", re.DOTALL
+    r"[^\d]{2,200}?(?:\b(?:is|are|equals|equal to|be|est|ist|es)\b|[是为為])\s*[:：]?\s*(?P<value>[^\s].*)",
+    re.DOTALL,
 )
 _NEGATION = re.compile(
     r"\b(?:not|no|never|neither|cannot|without|unless|if|either|maybe|wrong|incorrect|false|any|some|e\.g)\b|n't|不|非",
     re.IGNORECASE,
+)
+_LEAD = re.compile(
+    r"^\s*(?:approximately|exactly|about|roughly|around|only|just|[~≈=]|\\approx|\\sim|(?:an|a|the)(?=\s[a-z]{4}))\s*",
+    re.IGNORECASE,
+)
+_REMARK = re.compile(
+    r"\s*\((?:\\?b?mod\s?[^()]{1,20}|(?:since|because|as|for)\s[^()]{1,200}|(?!(?:or|and|not)\b)[A-Za-z][a-z]{2}[^()\d\\]{0,60})\)\$?$"
 )
 _INLINE_MATH = re.compile(r"\$[^$\d]{1,60}\$|\\\([^\d]{1,60}?\\\)")
 
@@ -65,19 +89,24 @@ def extract_answer(
         boxed: whether `\boxed{…}` and `\fbox{…}` mark an answer when no `Answer:` line does.
         end_of_turn: texts of special tokens; nothing after the first of them counts.
 
-    Returns:
-        The marked text, stripped of its wrapping; None when nothing is marked. Several adjacent boxes come back
-        as a list, joined by commas. No text raises.
+    Returns: The marked text, stripped of its wrapping; None when nothing is marked. Several adjacent boxes
+        come back as a list, joined by commas. No text raises.
     """
-    cut = len(response)
-    for token in end_of_turn:
-        found = response.find(token, 0, cut)
-        cut = found if found >= 0 else cut
+    end = end_pattern(tuple(end_of_turn)).search(response) if end_of_turn else None
+    cut = end.start() if end else len(response)
     tail = response[max(0, cut - TAIL_CHARS) : cut]
     _, closed, after = tail.rpartition("</think>")
     if closed and after.strip():
         tail = after
     return marked_text(tail, boxed)
+
+
+@lru_cache(maxsize=16)
+def end_pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
+    """One pattern for all end-of-turn texts; a first character that they share makes its search fast."""
+    first = tokens[0][:1] if len({token[:1] for token in tokens}) == 1 else ""
+    rest = "|".join(re.escape(token[len(first) :]) for token in tokens)
+    return re.compile(f"{re.escape(first)}(?:{rest})")
 
 
 def marked_text(tail: str, boxed: bool) -> str | None:
@@ -88,33 +117,58 @@ def marked_text(tail: str, boxed: bool) -> str | None:
     if answer is None:
         answer = tagged(tail)
     if answer is None:
+        answer = labelled(tail, _FOREIGN_LABEL_WORDS)
+    if answer is None:
         answer = phrased(tail)
     if answer is None:
         answer = emphasised(tail)
     return answer
 
 
-def labelled(tail: str) -> str | None:
+def lowered(text: str) -> str:
+    """Lower case of the same length, so that positions agree."""
+    result = text.lower()
+    return result if len(result) == len(text) else "".join(c.lower() if c.isascii() else c for c in text)
+
+
+def label_ends(tail: str, words: Sequence[str], low: int = 0) -> Iterator[tuple[int, int]]:
+    """Where a label word stands in tail[low:], as (start, end), the last one first."""
+    text = lowered(tail[low:])
+    found = {word: text.rfind(word) for word in words}
+    for _ in range(MAX_LABELS):
+        word = max(found, key=found.__getitem__)
+        if found[word] < 0:
+            return
+        yield low + found[word], low + found[word] + len(word)
+        found[word] = text.rfind(word, 0, found[word])
+
+
+def labelled(tail: str, words: Sequence[str] = _LABEL_WORDS) -> str | None:
     """The text after the last label that has any."""
-    for match in reversed(list(_LABEL.finditer(tail))[-MAX_LABELS:]):
-        line_start = tail.rfind("\n", 0, match.start()) + 1
-        before = tail[max(line_start, match.start() - 80) : match.start()]
-        if match.start() - line_start > 80:
-            before = "…" + before
-        colon = _AFTER_LABEL.match(tail, match.end())
-        if colon and _BEFORE_LABEL.search(before):
-            start = colon.end()
-        elif not colon and _HEADING.match(before):
-            heading = _HEADING_END.match(tail, match.end())
-            if heading is None:
+    near = max(0, len(tail) - NEAR_CHARS)
+    for low in (near, 0) if near else (0,):  # it nearly always stands near the end
+        for start, end in label_ends(tail, words, low):
+            value_start = after_label(tail, start, end)
+            if value_start is None:
                 continue
-            start = heading.end()
-        else:
-            continue
-        answer = clean(region(tail, start))
-        if answer and not _LABEL.fullmatch(answer.strip(" :：\"'.")):
-            return answer
+            answer = clean(region(tail, value_start))
+            if answer and lowered(answer).strip(" :：\"'.") not in words:
+                return answer
     return None
+
+
+def after_label(tail: str, start: int, end: int) -> int | None:
+    """Where the value begins, if the word at [start, end) is a label: it opens a line or sentence, and a
+    colon follows, or it is a heading of its own."""
+    line_start = tail.rfind("\n", 0, start) + 1
+    before = tail[max(line_start, start - 80) : start]
+    if start - line_start > 80:
+        before = "…" + before
+    colon = _AFTER_LABEL.match(tail, end)
+    if colon:
+        return colon.end() if _BEFORE_LABEL.search(before) else None
+    heading = _HEADING_END.match(tail, end)
+    return heading.end() if heading and _HEADING.match(before) else None
 
 
 def region(tail: str, start: int) -> str:
@@ -140,11 +194,11 @@ def is_open(text: str) -> bool:
     )
 
 
-def brace_pairs(text: str) -> dict[int, int]:
-    """The index of the closing brace for every balanced opening one, in one pass; escaped braces do not count."""
+def brace_pairs(text: str, start: int) -> dict[int, int]:
+    """The index of the closing brace for every opening one from `start` on; escaped braces do not count."""
     pairs: dict[int, int] = {}
     stack: list[int] = []
-    for match in _BRACES.finditer(text):
+    for match in _BRACES.finditer(text, start):
         if match[0] == "{":
             stack.append(match.start())
         elif match[0] == "}" and stack:
@@ -155,9 +209,12 @@ def brace_pairs(text: str) -> dict[int, int]:
 def find_boxes(text: str) -> list[tuple[int, int, str]]:
     r"""Every outermost box as (start, end, content), `\boxed 5` included; unbalanced ones are left out."""
     boxes: list[tuple[int, int, str]] = []
-    pairs = brace_pairs(text) if "\\boxed" in text or "\\fbox" in text else {}
+    starts = [pos for pos in (text.find("\\boxed"), text.find("\\fbox")) if pos >= 0]
+    if not starts:
+        return boxes
+    pairs = brace_pairs(text, min(starts))
     end = 0
-    for match in _BOX.finditer(text):
+    for match in _BOX.finditer(text, min(starts)):
         if match.start() < end:
             continue  # inside the box before
         close = pairs.get(match.end())
@@ -187,13 +244,13 @@ def last_boxes(tail: str) -> str | None:
 
 
 def unbox(text: str, joined: bool) -> str:
-    """Replace each box by its content, in place; adjacent boxes become a list. When `joined`, only they are kept."""
+    """Replace each box by its content; adjacent boxes become a list. When `joined`, only boxes stay."""
     boxes = find_boxes(text)
     if not boxes:
         return text
     if joined:
         return last_boxes(text) or ""
-    pieces = []
+    pieces: list[str] = []
     pos = 0
     for start, end, content in boxes:
         gap = text[pos:start]
@@ -205,27 +262,26 @@ def unbox(text: str, joined: bool) -> str:
 
 def tagged(tail: str) -> str | None:
     """The content of the last `<answer>…</answer>`."""
-    lowered = tail.casefold() if tail.isascii() else tail
-    end = lowered.rfind("</answer>")
-    start = lowered.rfind("<answer>", 0, end) if end >= 0 else -1
+    text = lowered(tail)
+    end = text.rfind("</answer>")
+    start = text.rfind("<answer>", 0, end) if end >= 0 else -1
     return clean(tail[start + 8 : end]) or None if start >= 0 else None
 
 
 def phrased(tail: str) -> str | None:
-    """The last sentence that says "the answer is …"."""
-    matches = list(_PHRASE.finditer(tail))
-    if not matches:
-        return None
-    answer = clean(region(tail, matches[-1].end()))
-    return answer or None
+    """What the last sentence of the form "the answer is …" says."""
+    for words in (_LABEL_WORDS, _FOREIGN_LABEL_WORDS):
+        for _, end in label_ends(tail, words):
+            match = _PHRASE.match(tail, end)
+            if match is not None:
+                return clean(region(tail, match.end())) or None
+    return None
 
 
 def emphasised(tail: str) -> str | None:
     """Bold text that ends the response, or the only formula of a response of one short line."""
     text = tail.strip()
-    bold = None
-    for bold in _BOLD.finditer(text, max(0, len(text) - 300)):
-        pass
+    bold = next(reversed(list(_BOLD.finditer(text, max(0, len(text) - 300)))), None)
     after = text[bold.end() :] if bold is not None else ""
     if bold is not None and len(after) <= 30 and "\n" not in after and not any(map(str.isdigit, after)):
         return clean(bold[1]) or None
@@ -246,6 +302,8 @@ def clean(text: str, joined: bool = False) -> str:
     Returns:
         The bare value; unchanged where nothing wraps it.
     """
+    if text.isdecimal():
+        return text
     if "<" in text:
         text = _TAG.sub(" ", text)
     text = _MARKDOWN.sub(" ", text) if "**" in text or "__" in text or "`" in text else text
@@ -261,7 +319,19 @@ def clean(text: str, joined: bool = False) -> str:
         statement = _STATEMENT.fullmatch(bare)
     if statement and not _NEGATION.search(statement[0][: statement.start("value")]):
         text = first_sentence(statement["value"].strip(" \t\r\n\"'"))
-    return text.rstrip(" .").strip() if text.endswith((".", " ")) else text
+    text = _LEAD.sub("", without_remark(text))
+    return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
+
+
+def without_remark(text: str) -> str:
+    """Drop a modulus or a remark in brackets at the end, and a brace that belonged to what stood before."""
+    if text.endswith(")") or text.endswith(")$"):
+        remark = _REMARK.search(text)
+        if remark and text[: remark.start()].strip(" $"):
+            text = text[: remark.start()]
+    if text.endswith("}") and text.count("}") == text.count("{") + 1:
+        text = text[:-1]
+    return text.strip()
 
 
 def first_sentence(text: str) -> str:

@@ -1,13 +1,15 @@
 """Text or LaTeX → a `Value`: lists, sets, intervals, matrices, relations, units, and expressions inside them.
 
-The text is never evaluated as code: it passes through our own tokenizer and parser, which know a fixed list of
-operators and functions and refuse everything else.
+The text is never evaluated as code: it passes through our own tokenizer and parser, which know a fixed list
+of operators and functions and refuse everything else.
 """
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 from dapo_ref.verifier.expression import ExpressionParser
+from dapo_ref.verifier.sets import as_interval
 from dapo_ref.verifier.textual import to_ascii_math
 from dapo_ref.verifier.tokens import Token, tokenize
 from dapo_ref.verifier.values import Expr, Node, Rel, Seq, SetOp, Text, Value, contains, num
@@ -15,10 +17,61 @@ from dapo_ref.verifier.verdict import MAX_DEPTH, TooBigError, UnparsableError, U
 
 _PAIRS = {"(": ")]", "[": ")]", "{": "}", "{}": ["{}"], "⌊": "⌋", "⌈": "⌉"}
 _REFUSED_WORDS = frozenset(
-    "and or not no nor but if is are was be it wrong incorrect false maybe perhaps possibly except than plus minus "
-    "over under hundred thousand million billion trillion dozen half squared cubed factorial choose mod modulo "
-    "either neither between from because since unless without approximately about nearly none never cannot".split()
+    [
+        "and",
+        "or",
+        "not",
+        "no",
+        "nor",
+        "but",
+        "if",
+        "is",
+        "are",
+        "was",
+        "be",
+        "it",
+        "wrong",
+        "incorrect",
+        "false",
+        "maybe",
+        "perhaps",
+        "possibly",
+        "except",
+        "than",
+        "plus",
+        "minus",
+        "over",
+        "under",
+        "hundred",
+        "thousand",
+        "million",
+        "billion",
+        "trillion",
+        "dozen",
+        "half",
+        "squared",
+        "cubed",
+        "factorial",
+        "choose",
+        "mod",
+        "modulo",
+        "either",
+        "neither",
+        "between",
+        "from",
+        "because",
+        "since",
+        "unless",
+        "without",
+        "approximately",
+        "about",
+        "nearly",
+        "none",
+        "never",
+        "cannot",
+    ]
 )
+_LETTERS = frozenset(("m", "g", "s", "h", "L"))
 _UNITS = {
     **dict.fromkeys(("centimeter", "centimetre", "cm"), "cm"),
     **dict.fromkeys(("millimeter", "millimetre", "mm"), "mm"),
@@ -78,7 +131,7 @@ class _Structure:
 
     def split(self, lo: int, hi: int, cuts: list[int]) -> list[tuple[int, int]]:
         edges = [lo - 1, *cuts, hi]
-        return [(a + 1, b) for a, b in zip(edges, edges[1:], strict=False)]
+        return [(a + 1, b) for a, b in pairwise(edges)]
 
     def value(self, lo: int, hi: int) -> Value:
         """The value of a slice: lists bind loosest, then relations, then set operations."""
@@ -114,6 +167,11 @@ class _Structure:
         if not spans or (kind != "list" and len(spans) <= len(cuts) - cuts.count(hi - 1)):
             raise UnparsableError("an empty element")
         items = tuple(self.value(*span) for span in spans)
+        joiners = {self.tokens[cut].text for cut in cuts}
+        if kind == "list" and joiners in ({"or"}, {"and"}) and all(isinstance(item, Rel) for item in items):
+            joined = join_inequalities(items, "cup" if joiners == {"or"} else "cap")
+            if joined is not None:
+                return joined
         return items[0] if kind == "list" and len(items) == 1 else Seq(kind, items)
 
     def relation(self, lo: int, hi: int, cuts: list[int]) -> Value:
@@ -177,15 +235,20 @@ class _Structure:
         return lo + 1 if self.tokens[lo].kind == "cur" and lo + 1 < hi else lo
 
     def with_letter_unit(self, lo: int, hi: int) -> tuple[list[Token], int]:
-        """`25 m` and `25 m^2`: a spaced single letter at the end, after a number, is a unit; `25m` is a product."""
+        """`25 m`, `25 m^2`, `25 m/s`: a spaced letter at the end is a unit; `25m` is a product."""
         tokens = self.tokens[:hi]
-        index = hi - 1
-        if hi - lo >= 4 and tokens[hi - 2].text == "^" and tokens[hi - 1].text in ("2", "3"):
-            index = hi - 3
-        here = tokens[index]
-        if index > lo and here.kind == "id" and here.space and here.text in ("m", "g", "s", "h", "L"):
-            if tokens[index - 1].kind == "num" and not any(t.kind == "id" for t in tokens[lo:index]):
-                tokens = [*tokens[:index], here._replace(kind="text"), *tokens[index + 1 :]]
+        units = [
+            i for i in range(lo + 1, hi) if tokens[i].kind in ("id", "text") and tokens[i].text in _LETTERS
+        ]
+        if not units or any(t.kind == "id" and t.text not in _LETTERS for t in tokens[lo:hi]):
+            return tokens, hi
+        first, before = units[0], tokens[units[0] - 1]
+        follows_number = before.kind == "num" and tokens[first].space
+        if not follows_number and not (before.text == "/" and tokens[first - 2].kind == "text"):
+            return tokens, hi
+        rest = [t.text for t in tokens[first + 1 : hi] if t.text not in _LETTERS and t.kind != "text"]
+        if set(rest) <= {"/", "^", "2", "3", "{", "}"}:
+            tokens[first:] = [t._replace(kind="text") if t.kind == "id" else t for t in tokens[first:]]
         return tokens, hi
 
     def unit(self, tail: list[Token]) -> str:
@@ -198,7 +261,12 @@ class _Structure:
         index = 0
         while index < len(tail):
             token = tail[index]
-            if token.kind == "text" and token.text.casefold() not in _REFUSED_WORDS:
+            word = token.text.casefold()
+            if (
+                token.kind == "text"
+                and word not in _REFUSED_WORDS
+                and word.removesuffix("s") not in _REFUSED_WORDS
+            ):
                 words.append(token.text)
             elif token.kind == "op" and token.text == "^" and words:
                 index = self.skip_power(tail, index)
@@ -224,6 +292,15 @@ class _Structure:
         if len(rest) == 3 and rest[0] == "{" and rest[1] in ("2", "3") and rest[2] == "}":
             return index + 3
         raise UnparsableError("a power of a unit")
+
+
+def join_inequalities(items: tuple[Value, ...], op: str) -> Value | None:
+    """`x < 1 or x > 2` as one set of x; None unless all are inequalities in one name."""
+    sets = [as_interval(item) for item in items if isinstance(item, Rel)]
+    named = [found for found in sets if found is not None]
+    if len(named) < len(items) or any(name != named[0][0] for name, _ in named):
+        return None
+    return Rel(("in",), (named[0][0], SetOp(op, tuple(part for _, part in named))))
 
 
 def canonical_unit(words: list[str]) -> str:
@@ -262,7 +339,11 @@ def expand(value: Value) -> Value:
         case Seq(kind, items):
             flat: list[Value] = []
             for item in map(expand, items):
-                inner = item.items if isinstance(item, Seq) and item.kind == "list" and kind != "ratio" else (item,)
+                inner = (
+                    item.items
+                    if isinstance(item, Seq) and item.kind == "list" and kind != "ratio"
+                    else (item,)
+                )
                 flat.extend(inner)
             return Seq(kind, tuple(flat))
         case Rel(("=",) as ops, (left, right)):

@@ -1,9 +1,9 @@
 """A pool of verifier processes that can be killed, for the cases that only the symbolic stage decides.
 
-Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline that this side
-keeps from the moment of dispatch. A worker past its deadline is killed and replaced: its case is one `timeout`. No
-signals, threads or executors are involved, so a pool works in any thread and under any launcher; it may be shared by
-threads, which then take turns.
+Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline that
+this side keeps from the moment of dispatch. A worker past its deadline is killed and replaced: its case is
+one `timeout`. No signals, threads or executors are involved, so a pool works in any thread and under any
+launcher; it may be shared by threads, which then take turns.
 """
 
 import os
@@ -76,7 +76,9 @@ class VerifierPool:
         RuntimeError: from any method after `close`, or when the fork server cannot be started.
     """
 
-    def __init__(self, workers: int = 1, timeout_s: float = 5.0, memory_mb: int = 1024, boxed: bool = True) -> None:
+    def __init__(
+        self, workers: int = 1, timeout_s: float = 5.0, memory_mb: int = 1024, boxed: bool = True
+    ) -> None:
         if workers < 1 or timeout_s <= 0 or memory_mb < 1:
             raise ValueError("workers, timeout_s and memory_mb have to be positive")
         self.workers = workers
@@ -199,7 +201,9 @@ class VerifierPool:
                 worker.deadline = time.monotonic() + self.timeout_s
                 try:
                     server.send_message(worker.sock, [key[1], key[0]])
-                except OSError:  # it died idle: the socket reads as closed, and the task gets its verdict there
+                except (
+                    OSError
+                ):  # it died idle: the socket reads as closed, and the task gets its verdict there
                     continue
 
     def _receive(self, worker: _Worker) -> None:

@@ -1,7 +1,8 @@
 """The scoring rule of the published recipe, for comparison with its runs; `verifier: recipe` selects it.
 
-Last 300 characters, last `Answer:`, a fixed rewriting of the text, string equality. It is kept with its quirks (it
-deletes words inside words, and everything before the last `=`), but every step is linear in the text.
+Last 300 characters, last `Answer:`, a fixed rewriting of the text, string equality. It is kept with its
+quirks (it deletes words inside words, and everything before the last `=`), but every step is linear in the
+text.
 """
 
 import re
@@ -16,8 +17,40 @@ _REWRITTEN = (
     *((",\\text{and}", ","), ("\\text{and}", ","), ("\\text{m}", "\\text{}")),
 )
 _DELETED = (
-    *("square ways integers dollars mph inches hours km units \\ldots sue points feet minutes digits".split()),
-    *("cents degrees cm gm pounds meters meals edges students childrentickets multiples".split()),
+    *(
+        [
+            "square",
+            "ways",
+            "integers",
+            "dollars",
+            "mph",
+            "inches",
+            "hours",
+            "km",
+            "units",
+            "\\ldots",
+            "sue",
+            "points",
+            "feet",
+            "minutes",
+            "digits",
+        ]
+    ),
+    *(
+        [
+            "cents",
+            "degrees",
+            "cm",
+            "gm",
+            "pounds",
+            "meters",
+            "meals",
+            "edges",
+            "students",
+            "childrentickets",
+            "multiples",
+        ]
+    ),
     *("\\text{s}", "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3", "\\text{\n}", "\\text{}"),
     *("\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots"),
 )

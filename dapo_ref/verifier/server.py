@@ -1,11 +1,12 @@
 """The process side of the pool: a small fork server with sympy loaded, and the workers it forks.
 
-It is started with `python -c`, not by multiprocessing, because multiprocessing would run the parent's main module
-again in each child and load torch there. Single-threaded, so forking is safe. Everything ends when the parent does:
-the server sees its control socket close, and the kernel kills its workers (PR_SET_PDEATHSIG).
+It is started with `python -c`, not by multiprocessing, because multiprocessing would run the parent's main
+module again in each child and load torch there. Single-threaded, so forking is safe. Everything ends when
+the parent does: the server sees its control socket close, and the kernel kills its workers
+(PR_SET_PDEATHSIG).
 
-Protocol. Control socket: the parent sends one byte `F` with a socket attached (fork a worker on it) or `K` and a
-process id (kill that worker). Worker socket: messages are a length and that many bytes of JSON.
+Protocol. Control socket: the parent sends one byte `F` with a socket attached (fork a worker on it) or `K`
+and a process id (kill that worker). Worker socket: messages are a length and that many bytes of JSON.
 """
 
 import array
@@ -112,7 +113,9 @@ def serve(control: socket.socket, memory_mb: int) -> None:
         command, pid = _KILL.unpack(data + receive_exactly(control, _KILL.size - len(data)))
         if command == b"F":
             children.add(fork_worker(socket.socket(fileno=fds[0]), control, memory_mb))
-        elif pid in children:  # only the parent of a process may be sure that its id is still the same process
+        elif (
+            pid in children
+        ):  # only the parent of a process may be sure that its id is still the same process
             os.kill(pid, signal.SIGKILL)
 
 

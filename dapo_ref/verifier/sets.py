@@ -37,7 +37,9 @@ def as_interval(relation: Rel) -> tuple[Value, Value] | None:
     return None
 
 
-def absolute_interval(inner: Value, absolute: Value, ops: list[str], sides: list[Value]) -> tuple[Value, Value] | None:
+def absolute_interval(
+    inner: Value, absolute: Value, ops: list[str], sides: list[Value]
+) -> tuple[Value, Value] | None:
     """|x| < a, |x| > a and a < |x| < b as sets of x."""
     where = sides.index(absolute)
     low, high = sides[:where], sides[where + 1 :]
@@ -47,7 +49,10 @@ def absolute_interval(inner: Value, absolute: Value, ops: list[str], sides: list
         return inner, interval(negative(high[0]), high[0], ops[0], ops[0])
     upper = high[0] if high else Expr(_OO)
     last = ops[1] if high else "<"
-    return inner, SetOp("cup", (interval(negative(upper), negative(low[0]), last, ops[0]), interval(low[0], upper, ops[0], last)))
+    return inner, SetOp(
+        "cup",
+        (interval(negative(upper), negative(low[0]), last, ops[0]), interval(low[0], upper, ops[0], last)),
+    )
 
 
 def negative(value: Value) -> Value:
@@ -109,12 +114,11 @@ def combine(op: str, sets: list[Seq]) -> tuple[Value, ...]:
 
 def intersect(a: Seq, b: Seq) -> Seq | None:
     """The intersection of two bounded intervals with rational ends; None when it is not so simple."""
-    ends = [rational(item) for item in (*a.items, *b.items)]
-    if any(end is None for end in ends) or "{}" in (a.kind, b.kind):
+    ends = [end for end in map(rational, (*a.items, *b.items)) if end is not None]
+    if len(ends) < 4 or "{}" in (a.kind, b.kind):
         return None
-    low = max((ends[0], a.kind[0] == "("), (ends[2], b.kind[0] == "("))  # type: ignore[type-var]
-    high = min((ends[1], a.kind[1] == "]"), (ends[3], b.kind[1] == "]"))  # type: ignore[type-var]
-    assert low[0] is not None and high[0] is not None
+    low = max((ends[0], a.kind[0] == "("), (ends[2], b.kind[0] == "("))
+    high = min((ends[1], a.kind[1] == "]"), (ends[3], b.kind[1] == "]"))
     if low[0] >= high[0]:
         return None
     items = (Expr(Node("num", (low[0],))), Expr(Node("num", (high[0],))))

@@ -1,8 +1,9 @@
 """The symbolic stage: values that are not rational, compared at high precision and, where possible, proved.
 
-Numbers are evaluated with mpmath (the arithmetic sympy is built on) at fixed points and at a precision high enough
-that 2^(2^−1000) is not 1. Where free names remain and the numbers agree, sympy expands the difference under a cap on
-its size and has the last word. Sizes are checked before each operation. Importing this module imports sympy.
+Numbers are evaluated with mpmath (the arithmetic sympy is built on) at fixed points and at a precision high
+enough that 2^(2^−1000) is not 1. Where free names remain and the numbers agree, sympy expands the
+difference under a cap on its size and has the last word. Sizes are checked before each operation. Importing
+this module imports sympy.
 """
 
 from collections.abc import Mapping
@@ -87,8 +88,11 @@ class NumericEvaluator:
     def do_neg(self, arg: Node) -> Any:
         return -self(arg)
 
-    def do_mul(self, left: Node, right: Node) -> Any:
-        return self(left) * self(right)
+    def do_mul(self, *args: Node) -> Any:
+        product = self(args[0])
+        for arg in args[1:]:
+            product = bounded(product * self(arg))
+        return product
 
     def do_div(self, top: Node, bottom: Node) -> Any:
         denominator = self(bottom)
@@ -121,7 +125,7 @@ class NumericEvaluator:
         return mpmath.sqrt(value) if index == 2 else mpmath.power(value, 1 / index)
 
     def check_domain(self, value: Any) -> None:
-        """In real mode, leave out points at which branches of multivalued functions would have to be chosen."""
+        """In real mode, leave out points at which a branch of a many-valued function would be chosen."""
         if self.stays_real and (mpmath.im(value) != 0 or mpmath.re(value) < 0):
             raise UndefinedError("not real")
 
@@ -333,7 +337,9 @@ def ratio_sign(left: Node, right: Node, points: list[dict[str, Fraction]]) -> in
         return 0
     with mpmath.workdps(SURE_DIGITS_FREE):
         first = ratios[0]
-        return 0 if negligible(first) or not negligible(mpmath.im(first)) else int(mpmath.sign(mpmath.re(first)))
+        return (
+            0 if negligible(first) or not negligible(mpmath.im(first)) else int(mpmath.sign(mpmath.re(first)))
+        )
 
 
 def disproved(left: Node, right: Node) -> bool:
@@ -352,7 +358,14 @@ def disproved(left: Node, right: Node) -> bool:
 
 
 _SYMPY_FUNCTIONS = {
-    **{"sin": sympy.sin, "cos": sympy.cos, "tan": sympy.tan, "cot": sympy.cot, "sec": sympy.sec, "csc": sympy.csc},
+    **{
+        "sin": sympy.sin,
+        "cos": sympy.cos,
+        "tan": sympy.tan,
+        "cot": sympy.cot,
+        "sec": sympy.sec,
+        "csc": sympy.csc,
+    },
 }
 
 
@@ -375,7 +388,9 @@ def to_sympy(node: Node) -> sympy.Expr:
     if node.op == "mul":
         return sympy.Mul(*map(to_sympy, node.args), evaluate=False)
     if node.op == "div":
-        return sympy.Mul(to_sympy(node.args[0]), power(to_sympy(node.args[1]), sympy.Integer(-1)), evaluate=False)
+        return sympy.Mul(
+            to_sympy(node.args[0]), power(to_sympy(node.args[1]), sympy.Integer(-1)), evaluate=False
+        )
     if node.op == "pow" and node.args[1].op == "num" and abs(node.args[1].args[0]) <= MAX_SYMPY_POWER:
         return power(to_sympy(node.args[0]), to_sympy(node.args[1]))
     if node.op == "root" and node.args[1].op == "num" and symbols(node.args[0]):

@@ -1,8 +1,10 @@
-"""The Unicode policy: one mapping from what people type to ASCII and LaTeX, applied to answers and references.
+"""The Unicode policy: one mapping from what people type to ASCII and LaTeX, applied to answers and
+references.
 
-Decimal digits of any script count as digits (as `int()` has it); superscript digits are exponents; circled digits
-and Roman numerals are not numbers. Every hyphen, dash and minus sign is a minus. Invisible characters (zero width,
-direction marks) become a blank rather than nothing, so that no two digits are ever joined by deletion.
+Decimal digits of any script count as digits (as `int()` has it); superscript digits are exponents; circled
+digits and Roman numerals are not numbers. Every hyphen, dash and minus sign is a minus. Invisible
+characters (zero width, direction marks) become a blank rather than nothing, so that no two digits are ever
+joined by deletion.
 """
 
 import re
@@ -71,7 +73,16 @@ _SYMBOLS = {
         char: f"\\frac{{{num}}}{{{den}}}"
         for char, num, den in [
             *[("½", 1, 2), ("⅓", 1, 3), ("⅔", 2, 3), ("¼", 1, 4), ("¾", 3, 4), ("⅕", 1, 5), ("⅖", 2, 5)],
-            *[("⅗", 3, 5), ("⅘", 4, 5), ("⅙", 1, 6), ("⅚", 5, 6), ("⅛", 1, 8), ("⅜", 3, 8), ("⅝", 5, 8), ("⅞", 7, 8)],
+            *[
+                ("⅗", 3, 5),
+                ("⅘", 4, 5),
+                ("⅙", 1, 6),
+                ("⅚", 5, 6),
+                ("⅛", 1, 8),
+                ("⅜", 3, 8),
+                ("⅝", 5, 8),
+                ("⅞", 7, 8),
+            ],
         ]
     },
 }

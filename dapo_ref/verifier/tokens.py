@@ -1,12 +1,13 @@
 """Plain text or LaTeX → a flat list of tokens, in one linear pass.
 
-What a blank, a comma or a word means is decided here, once: thousands groups become one number, a word after a
-value becomes text (a unit, if the parser finds it at the end), and everything unknown is an error.
+What a blank, a comma or a word means is decided here, once: thousands groups become one number, a word
+after a value becomes text (a unit, if the parser finds it at the end), and everything unknown is an error.
 """
 
 import re
 from typing import NamedTuple
 
+from dapo_ref.verifier import vocabulary
 from dapo_ref.verifier.verdict import MAX_CHARS, MAX_DEPTH, MAX_TOKENS, TooBigError, UnparsableError
 
 
@@ -18,70 +19,20 @@ class Token(NamedTuple):
     space: bool = False
 
 
-# A thousands group needs a non-zero head of at most three digits and then threes only; `(?!\d)` refuses 123,4567.
+# A thousands group has a non-zero head of at most three digits, then threes only; `(?!\d)` refuses 123,4567.
 _SAFE_GROUP = r"(?:\ ?\{,\ ?\}|,\\!\ ?|\\,|\\\ |\ )"
 _TAIL = r"(?:\.\d+)?"
 _EXPONENT = r"(?:[eE][+-]?\d+(?![\w.]))?"
-_PLAIN_NUMBER = rf"(?:\d+{_TAIL}|\.\d+){_EXPONENT}"
+_PLAIN_NUMBER = rf"(?:\d+\.(?=\\overline)|\d+{_TAIL}|\.\d+){_EXPONENT}"
 _NUMBER_OUTSIDE = re.compile(
     rf"[1-9]\d{{0,2}}(?:(?:{_SAFE_GROUP}|,)\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
 )
-_NUMBER_INSIDE = re.compile(rf"[1-9]\d{{0,2}}(?:{_SAFE_GROUP}\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII)
+_NUMBER_INSIDE = re.compile(
+    rf"[1-9]\d{{0,2}}(?:{_SAFE_GROUP}\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
+)
 _GROUP_MARKS = re.compile(r"[^\d.eE+-]", re.ASCII)
 _WORD = re.compile(r"[^\W\d_]+")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
-
-FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan asin acos atan sinh cosh tanh log ln lg exp sqrt abs gcd lcm "
-    "max min floor ceil sgn".split()
-)
-_GREEK = frozenset(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau "
-    "upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar".split()
-)
-_RELATIONS = {
-    **{"=": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "==": "=", "!=": "!=", ":=": "="},
-    **{"\\le": "<=", "\\leq": "<=", "\\leqslant": "<=", "\\ge": ">=", "\\geq": ">=", "\\geqslant": ">="},
-    **{"\\lt": "<", "\\gt": ">", "\\ne": "!=", "\\neq": "!=", "\\approx": "=", "\\in": "in", "\\equiv": "="},
-}
-_OPERATORS = {
-    **{"\\cdot": "*", "\\times": "*", "\\div": "/", "\\ast": "*", "\\pm": "pm", "\\mp": "mp", "\\over": "/"},
-    **{"\\mod": "mod", "\\bmod": "mod", "\\choose": "choose"},
-}
-_BRACKETS = {
-    **{"\\{": ("open", "{}"), "\\}": ("close", "{}"), "\\lbrace": ("open", "{}"), "\\rbrace": ("close", "{}")},
-    **{"\\langle": ("open", "("), "\\rangle": ("close", ")"), "\\lparen": ("open", "("), "\\rparen": ("close", ")")},
-    **{"\\lbrack": ("open", "["), "\\rbrack": ("close", "]"), "\\lfloor": ("open", "⌊"), "\\rfloor": ("close", "⌋")},
-    **{"\\lceil": ("open", "⌈"), "\\rceil": ("close", "⌉"), "\\vert": ("bar", "|"), "\\lvert": ("bar", "|")},
-    **{"\\rvert": ("bar", "|"), "\\mid": ("bar", "|"), "\\|": ("bar", "|")},
-}
-_IGNORED = frozenset(
-    "\\left \\right \\big \\Big \\bigg \\Bigg \\bigl \\bigr \\Bigl \\Bigr \\biggl \\biggr \\displaystyle \\textstyle "
-    "\\limits \\nolimits \\( \\) \\[ \\] \\, \\; \\: \\! \\> \\space \\thinspace \\rm \\bf \\it \\hfill \\phantom "
-    "\\nonumber".split()
-) | {"\\ ", "\\\n", "\\\t"}
-_UNSUPPORTED = frozenset(
-    "\\int \\iint \\oint \\sum \\prod \\lim \\limsup \\liminf \\partial \\forall \\exists \\nabla \\bigcup \\bigcap".split()
-)
-_TEXT_MACROS = frozenset("\\text \\mbox \\textrm \\textbf \\textit \\textsf \\texttt \\textnormal \\hbox".split())
-_FONT_MACROS = frozenset(
-    "\\mathrm \\mathbf \\mathit \\mathsf \\mathtt \\boldsymbol \\bm \\operatorname \\operatorname* \\mathcal "
-    "\\mathbb \\underline \\boxed \\fbox \\emph \\mathop \\vec".split()
-)
-_MACROS = {
-    **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac"), "frac"),
-    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), "binom"),
-    **{"\\sqrt": "sqrt", "\\overline": "overline", "\\begin": "begin", "\\end": "end", "\\pmod": "pmod"},
-}
-_SHORT_UNITS = frozenset(
-    "cm mm km dm nm kg mg ml mL dL ft in yd mi lb oz hr hrs min mins sec secs ms pm am mph rpm kph deg rad day way "
-    "men man boy box cat dog egg car toy pen bag cup lbs yds yen won bus job cow pig hen row set pcs mol "
-    "Hz kW kWh MB GB ct th st nd rd pct sq cu hat bar pie bit".split()
-)
-_LETTER_UNITS = frozenset("m g s h L l")
-_JOINERS = frozenset(("and", "or", "และ", "et", "und", "y", "和", "或", "及"))
-_CURRENCY = frozenset("€£¥₹₽₩¢")
-_VOWELS = frozenset("aeiouyAEIOUY")
 
 
 def matching_brace(text: str, start: int) -> int:
@@ -127,7 +78,9 @@ class _Tokenizer:
         if not self.tokens:
             return False
         last = self.tokens[-1]
-        return last.kind in ("num", "close", "text", "deg", "cur") or (last.kind == "const" and last.text == "pi")
+        return last.kind in ("num", "close", "text", "deg", "cur") or (
+            last.kind == "const" and last.text == "pi"
+        )
 
     def run(self) -> list[Token]:
         while self.pos < len(self.text):
@@ -139,7 +92,9 @@ class _Tokenizer:
         if char in " \t\r\n\f\v~$":
             self.space = True
             self.pos += 1
-        elif char.isascii() and (char.isdigit() or (char == "." and self.text[self.pos + 1 : self.pos + 2].isdigit())):
+        elif char.isascii() and (
+            char.isdigit() or (char == "." and self.text[self.pos + 1 : self.pos + 2].isdigit())
+        ):
             self.number()
         elif char == "\\":
             self.command()
@@ -162,7 +117,7 @@ class _Tokenizer:
         pair = self.text[self.pos : self.pos + 2]
         if pair in ("**", "<=", ">=", "==", "!=", ":="):
             self.pos += 2
-            self.emit("rel", _RELATIONS[pair]) if pair != "**" else self.emit("op", "^")
+            self.emit("rel", vocabulary.RELATIONS[pair]) if pair != "**" else self.emit("op", "^")
             return
         self.pos += 1
         if char in "([":
@@ -183,7 +138,7 @@ class _Tokenizer:
             self.emit("bar", char)
         elif char == "&" and self.in_env:
             self.emit("amp", char)
-        elif char in _CURRENCY:
+        elif char in vocabulary.CURRENCY:
             self.emit("cur", char)
         elif char == "." and not self.text[self.pos :].strip(" \t\r\n$.})]"):
             self.require_single_stop()
@@ -196,17 +151,17 @@ class _Tokenizer:
             raise UnparsableError("dots")
 
     def word(self, word: str) -> None:
-        """Classify a run of letters: joiner, function, constant, unit or other text, else single-letter symbols."""
+        """Classify a run of letters: joiner, function, constant, unit, other text, or separate symbols."""
         lowered = word.lower()
-        if word in _JOINERS and len(word) > 1 or lowered in ("and", "or"):
-            self.emit("sep", ",")
-        elif lowered in FUNCTIONS and len(word) > 1:
+        if lowered in vocabulary.JOINERS:
+            self.emit("sep", vocabulary.JOINERS[lowered])
+        elif lowered in vocabulary.FUNCTIONS and len(word) > 1:
             self.emit("func", lowered)
         elif word in ("pi", "Pi", "PI"):
             self.emit("const", "pi")
         elif lowered in ("inf", "infty", "infinity", "oo"):
             self.emit("const", "oo")
-        elif word in _GREEK and len(word) > 2:
+        elif word in vocabulary.GREEK and len(word) > 2:
             self.emit("id", word)
         elif lowered in ("percent", "pct", "percentage"):
             self.emit("op", "%")
@@ -223,9 +178,9 @@ class _Tokenizer:
     def is_text(self, word: str) -> bool:
         if len(word) == 1:
             return not word.isascii()
-        if self.prose or not word.isascii() or (len(word) >= 4 and not _VOWELS.isdisjoint(word)):
+        if self.prose or not word.isascii() or (len(word) >= 4 and not vocabulary.VOWELS.isdisjoint(word)):
             return True
-        return word in _SHORT_UNITS and self.after_value()
+        return word in vocabulary.SHORT_UNITS and self.after_value()
 
     def letter(self, letter: str) -> None:
         if letter == "e":
@@ -244,12 +199,12 @@ class _Tokenizer:
         name = match[0]
         if name == "\\\\":
             self.row()
-        elif name in _IGNORED:
+        elif name in vocabulary.IGNORED:
             self.space = True
         elif name.startswith(("\\quad", "\\qquad")):  # \quadx is a slip for \quad x
             self.pos -= len(name) - (5 if name.startswith("\\quad") else 6)
             self.wide_space()
-        elif name in _TEXT_MACROS or name in _FONT_MACROS:
+        elif name in vocabulary.TEXT_MACROS or name in vocabulary.FONT_MACROS:
             self.macro(name)
         else:
             self.simple_command(name)
@@ -270,17 +225,17 @@ class _Tokenizer:
             self.emit("sep", "quad")
 
     def simple_command(self, name: str) -> None:
-        if name in _RELATIONS:
-            self.emit("rel", _RELATIONS[name])
-        elif name in _OPERATORS:
-            self.emit("op", _OPERATORS[name])
-        elif name in _BRACKETS:
-            kind, text = _BRACKETS[name]
+        if name in vocabulary.RELATIONS:
+            self.emit("rel", vocabulary.RELATIONS[name])
+        elif name in vocabulary.OPERATORS:
+            self.emit("op", vocabulary.OPERATORS[name])
+        elif name in vocabulary.BRACKETS:
+            kind, text = vocabulary.BRACKETS[name]
             self.depth = max(0, self.depth + {"open": 1, "close": -1}.get(kind, 0))
             self.emit(kind, text)
         elif name in ("\\cup", "\\cap", "\\setminus"):
             self.emit("setop", name[1:])
-        elif name[1:] in FUNCTIONS and name != "\\sqrt":
+        elif name[1:] in vocabulary.FUNCTIONS and name != "\\sqrt":
             self.emit("func", name[1:])
         elif name == "\\pi":
             self.emit("const", "pi")
@@ -290,26 +245,28 @@ class _Tokenizer:
             self.emit("empty", name)
         elif name in ("\\circ", "\\degree"):
             self.emit("deg", "deg")
-        elif name[1:] in _GREEK:
+        elif name[1:] in vocabulary.GREEK:
             self.emit("id", name[1:])
         else:
             self.rare_command(name)
 
     def rare_command(self, name: str) -> None:
-        if name in ("\\ldots", "\\dots", "\\cdots", "\\dotsc"):
+        if name in vocabulary.ELLIPSES:
             self.emit("dots", "...")
-        elif name in _UNSUPPORTED:
+        elif name in vocabulary.BIG_OPERATORS:
             self.emit("big", name)
         elif name in ("\\%", "\\$"):
             self.emit("op" if name == "\\%" else "cur", name[1])
-        elif name in ("\\to", "\\rightarrow", "\\Rightarrow", "\\implies", "\\mapsto"):
+        elif name in vocabulary.ARROWS:
             self.emit("arrow", name)
+        elif name in vocabulary.FIGURES:
+            self.emit("id", name)
         elif name == "\\prime":
             self.emit("op", "'")
-        elif name in _MACROS:
-            self.emit("macro", _MACROS[name])
-            if _MACROS[name] in ("begin", "end"):
-                self.environment(_MACROS[name])
+        elif name in vocabulary.MACROS:
+            self.emit("macro", vocabulary.MACROS[name])
+            if vocabulary.MACROS[name] in ("begin", "end"):
+                self.environment(vocabulary.MACROS[name])
         else:
             raise UnparsableError("an unknown command")
 
@@ -328,7 +285,7 @@ class _Tokenizer:
         self.tokens[-1] = Token(which, name.rstrip("*"), self.tokens[-1].space)
 
     def macro(self, name: str) -> None:
-        """`\\text{…}` and fonts: a joiner, a unit or other words become text, anything else is read as maths."""
+        """`\\text{…}` and fonts: joiners, units and words become text, anything else is read as maths."""
         while self.text[self.pos : self.pos + 1] == " ":
             self.pos += 1
         if self.text[self.pos : self.pos + 1] != "{":
@@ -342,15 +299,15 @@ class _Tokenizer:
         letters = content.rstrip(". ")
         if name == "\\mathbb" and letters in ("R", "Z", "N", "Q", "C"):
             self.emit("id", f"mathbb_{letters}")
-        elif name in _TEXT_MACROS and self.after_value() and letters in _LETTER_UNITS:
+        elif name in vocabulary.TEXT_MACROS and self.after_value() and letters in vocabulary.LETTER_UNITS:
             self.emit("text", letters)
         elif content:
-            self.inline(content, prose=name in _TEXT_MACROS and self.after_value())
+            self.inline(content, prose=name in vocabulary.TEXT_MACROS and self.after_value())
         else:
             self.space = True
 
     def inline(self, content: str, prose: bool) -> None:
-        """Read a group's content as tokens of its own, between braces so that it cannot join its neighbours."""
+        """Read a group on its own and put braces around it, so that it cannot join its neighbours."""
         if self.level >= MAX_DEPTH:
             raise TooBigError("macros nested too deeply")
         inner = _Tokenizer(content, self.level + 1, prose)

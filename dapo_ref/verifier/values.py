@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
+from dapo_ref.verifier.verdict import TooBigError, UnparsableError
+
 
 class Node(NamedTuple):
     """An expression: `op` and its arguments.
 
-    Leaves: `num` (a Fraction), `sym` (a name), `const` (pi, e, i or oo). Inner nodes: `add`, `mul`, `neg`, `div`,
-    `pow`, `root` (radicand, degree), `pm`, `mp`, `fact`, `binom`, `abs`, `floor`, `ceil`, `mod`, `deg`, `log`
-    (argument, base), `matrix` (rows) and `fn:NAME`.
+    Leaves: `num` (a Fraction), `sym` (a name), `const` (pi, e, i or oo). Inner nodes: `add`, `mul`, `neg`,
+    `div`, `pow`, `root` (radicand, degree), `pm`, `mp`, `fact`, `binom`, `abs`, `floor`, `ceil`, `mod`,
+    `deg`, `log` (argument, base), `sum` and `prod` (name, low, high, body), `matrix` (rows) and `fn:NAME`.
     """
 
     op: str
@@ -86,6 +88,9 @@ def symbols(node: Node) -> set[str]:
         return {node.args[0]}
     if node.op in ("num", "const"):
         return set()
+    if node.op in ("sum", "prod"):
+        variable, low, high, body = node.args
+        return symbols(low) | symbols(high) | (symbols(body) - symbols(variable))
     if node.op == "matrix":
         return set().union(*(symbols(entry) for row in node.args for entry in row))
     return set().union(*(symbols(arg) for arg in node.args))
@@ -109,3 +114,24 @@ def size(node: Node) -> int:
     if node.op == "matrix":
         return 1 + sum(size(entry) for row in node.args for entry in row)
     return 1 + sum(map(size, node.args))
+
+
+def times(left: Node, right: Node) -> Node:
+    """A product, kept flat so that a long row of factors is not a deep tree."""
+    return Node("mul", (*left.args, right) if left.op == "mul" else (left, right))
+
+
+def determinant(rows: list[list[Node]]) -> Node:
+    """Expand a determinant of at most 4 × 4 by its first row."""
+    if len(rows) != len(rows[0]):
+        raise UnparsableError("not square")
+    if len(rows) > 4:
+        raise TooBigError("a large determinant")
+    if len(rows) == 1:
+        return rows[0][0]
+    terms = []
+    for column, entry in enumerate(rows[0]):
+        minor = determinant([row[:column] + row[column + 1 :] for row in rows[1:]])
+        term = Node("mul", (entry, minor))
+        terms.append(term if column % 2 == 0 else Node("neg", (term,)))
+    return Node("add", tuple(terms))
