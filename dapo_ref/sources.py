@@ -156,7 +156,7 @@ def _parquet_rows(path: Path) -> Iterator[Addressed]:
 # Generators and packages
 
 
-def _generated_rows(task: str, split: str, count: str | None) -> Iterator[Addressed]:
+def _generated_rows(task: str, split: Any, count: str | None) -> Iterator[Addressed]:
     from dapo_ref.tiny import tasks
 
     source = f"{task}:{split}"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from dapo_ref import verifier
 from dapo_ref.data import (
     DataError,
     Problem,
@@ -26,6 +27,7 @@ from dapo_ref.data import (
     load_problems,
     main,
 )
+from dapo_ref.tiny import tasks
 
 TEMPLATE = "Q: {question}\nEnd with Answer: <result>"
 
@@ -186,7 +188,6 @@ def test_parquet_numbers_become_digits(tmp_path: Path) -> None:
 
 
 def test_a_generated_task_is_read_by_name() -> None:
-    tasks = pytest.importorskip("dapo_ref.tiny.tasks")
     problems = load("tiny:train:50")
     expected = tasks.generate("tiny", "train", 50, 0)
     assert [problem.reference for problem in problems] == [row["answer"] for row in expected]
@@ -197,7 +198,6 @@ def test_a_generated_task_is_read_by_name() -> None:
 
 
 def test_a_small_generated_task_gives_all_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = pytest.importorskip("dapo_ref.tiny.tasks")
 
     def generate(task: str, split: str, count: int, seed: int) -> list[dict[str, str]]:
         if count > 81:
@@ -210,14 +210,12 @@ def test_a_small_generated_task_gives_all_it_has(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_unknown_generated_task_names_the_known_ones() -> None:
-    pytest.importorskip("dapo_ref.tiny.tasks")
     message = refusal("tinny:train")
     assert message.startswith("tinny:train: no such file, and no generated task tinny; the tasks are ")
     assert " tiny" in message
 
 
 def test_reasoning_gym_splits_are_disjoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("dapo_ref.tiny.tasks")
 
     def create_dataset(name: str, size: int, seed: int) -> list[dict[str, Any]]:
         if name != "sums":
@@ -405,7 +403,6 @@ def test_a_template_without_a_place_for_the_question_is_refused(jsonl: Writer) -
 
 
 def test_references_that_cannot_verify_are_listed(jsonl: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    verifier = pytest.importorskip("dapo_ref.verifier")
     monkeypatch.setattr(verifier, "check_reference", lambda text: "no number" if "x" in text else None)
     rows = [bare(f"q{i}", "x" * i if i % 2 else str(i)) for i in range(10)]
     file = jsonl(*rows)
@@ -523,7 +520,7 @@ def test_epochs_and_seeds_give_different_orders() -> None:
 
 
 def test_the_order_is_the_same_in_every_version() -> None:
-    """Golden: a checkpoint of today is resumed tomorrow. random.Random("7/0").shuffle of 0 … 4, then "7/1"."""
+    """Golden, so that a checkpoint resumes tomorrow: random.Random("7/0").shuffle of 0 … 4, then "7/1"."""
     assert "".join(PromptStream("abcde", seed=7).take(10)) == "bedaccdeba"
 
 
@@ -540,7 +537,7 @@ def test_resuming_on_other_data_or_with_another_seed_is_refused() -> None:
 def test_the_same_data_in_another_folder_are_the_same_data() -> None:
     here = [Problem(({"role": "user", "content": "a"},), "1", "here.jsonl:1")]
     there = [Problem(({"role": "user", "content": "a"},), "1", "there/here.jsonl:9")]
-    assert PromptStream(here, 0).fingerprint() == PromptStream(there, 0).fingerprint()
+    assert PromptStream(here, 0).fingerprint == PromptStream(there, 0).fingerprint
 
 
 def test_a_stream_of_nothing_or_backwards_is_refused() -> None:
@@ -584,9 +581,12 @@ def test_the_command_fails_with_one_line(
     file = jsonl("{")
     assert main([file]) == 1
     assert main([jsonl(bare()), "--model", str(tmp_path / "no_model")]) == 1
-    first, second = capsys.readouterr().err.splitlines()
+    word_tokenizer(bos=True, chat_template=CHAT_TEMPLATE).save_pretrained(tmp_path / "model")
+    assert main([jsonl(chat(role="system")), "--model", str(tmp_path / "model")]) == 1
+    first, second, third = capsys.readouterr().err.splitlines()
     assert first.startswith(f"error: {file}:1: broken JSON")
     assert second.startswith(f"error: {tmp_path / 'no_model'}: no tokenizer can be loaded from it: ")
+    assert third == f"error: {file}:1: the chat template refuses this prompt: no system role"
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -594,7 +594,7 @@ def test_the_command_fails_with_one_line(
 
 SHARED = Path(os.environ.get("DAPO_SHARED", Path(__file__).parents[2] / "shared"))
 
-# file → rows, repeats, rows with another reference. Not all 17,917 rows of DAPO-Math-17K differ in their text.
+# file → rows, repeats, rows with another reference. Not all 17,917 rows of DAPO-Math-17K differ in text.
 REAL = {
     "aime2024_dapo.parquet": (960, 930, 0),  # 30 problems × 32
     "aime2025.jsonl": (30, 0, 0),
@@ -617,7 +617,6 @@ def test_real_data_sets_load_and_verify(name: str, caplog: pytest.LogCaptureFixt
         pytest.skip(f"{name} is not at hand (set DAPO_SHARED)")
     if name.endswith(".parquet"):
         pytest.importorskip("pyarrow")
-    pytest.importorskip("dapo_ref.verifier")
     caplog.set_level(logging.INFO)
     rows, repeats, conflicts = REAL[name]
     problems = load(str(file))
