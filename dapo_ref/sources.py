@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Row = dict[str, Any]
 
@@ -65,7 +65,8 @@ def read_rows(source: str) -> Iterator[Addressed]:
         split = match["split"] or "train"
         return _reasoning_gym_rows(match["name"], split, int(match["count"] or _GYM[split]))
     if match := _TASK_NAME.fullmatch(source):
-        return _generated_rows(match["name"], match["split"], match["count"])
+        known_split: Any = match["split"]  # train or test, says the pattern
+        return _generated_rows(match["name"], known_split, match["count"])
     if (match := _HUB_NAME.fullmatch(source)) and not source.endswith(_FILE_SUFFIXES):
         return _hub_rows(match["name"], match["split"] or "train")
     raise DataError(
@@ -156,7 +157,7 @@ def _parquet_rows(path: Path) -> Iterator[Addressed]:
 # Generators and packages
 
 
-def _generated_rows(task: str, split: Any, count: str | None) -> Iterator[Addressed]:
+def _generated_rows(task: str, split: Literal["train", "test"], count: str | None) -> Iterator[Addressed]:
     from dapo_ref.tiny import tasks
 
     source = f"{task}:{split}"

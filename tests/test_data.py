@@ -139,6 +139,11 @@ def test_repeats_are_dropped_and_counted(jsonl: Writer, caplog: pytest.LogCaptur
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+def test_white_space_around_a_prompt_makes_no_other_prompt(jsonl: Writer) -> None:
+    (problem,) = load(jsonl(chat(" q Answer:"), chat("q Answer:\n")))
+    assert problem.messages[0]["content"] == " q Answer:"
+
+
 def test_another_reference_for_the_same_prompt_is_a_warning(
     jsonl: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
