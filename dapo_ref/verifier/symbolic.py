@@ -7,6 +7,7 @@ this module imports sympy.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -276,7 +277,7 @@ def evaluate(node: Node, point: Mapping[str, Fraction], digits: int, real: bool 
 
 
 def agree(left: Any, right: Any, digits: int) -> bool:
-    """Whether two values agree to four fifths of the digits, or cannot be told from each other or from zero."""
+    """Whether two values agree to four fifths of the digits, or cannot be told from zero."""
     with mpmath.workdps(digits):
         difference = abs(left - right)
         if difference == 0:
@@ -355,7 +356,8 @@ def disproved(left: Node, right: Node) -> bool:
         expanded = sympy.expand(to_sympy(difference))
     except UnparsableError:
         return False
-    return bool(expanded.is_Rational) and expanded != 0
+    total = sympy.Add(*sympy.Add.make_args(expanded))  # evaluated: joins what was kept apart so far
+    return bool(total.is_Rational) and total != 0
 
 
 _SYMPY_FUNCTIONS = {
@@ -377,10 +379,8 @@ def to_sympy(node: Node) -> sympy.Expr:
         UnparsableError: an operator or a power outside what expansion is allowed to see.
     """
     if not symbols(node):
-        try:
+        with suppress(InexactError, UndefinedError):
             node = Node("num", (Evaluator()(node),))
-        except (InexactError, UndefinedError):
-            pass
     if node.op == "num":
         return sympy.Rational(node.args[0].numerator, node.args[0].denominator)
     if node.op == "sym":
