@@ -2,8 +2,8 @@
 
 In this order: the last `Answer:` label that opens a line or a sentence; the last run of boxes (by
 configuration); an `<answer>` tag; the last sentence of the form "the answer is …"; a response that ends in
-bold, or whose only sentence holds one formula. A number that nothing marks as the answer is never fished
-for.
+bold, whose only sentence holds one formula, or whose last sentence concludes ("Therefore, …") with its only
+number. A number that nothing marks as the answer is never fished for.
 """
 
 import re
@@ -61,6 +61,11 @@ _SENTENCE_END = re.compile(r"(?<!\.)[.。](?!\.)(?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\
 _MARKDOWN = re.compile(r"\*\*|__|`")
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _FORMULA = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
+_CONCLUSION = re.compile(
+    r"(?<!\w)(?:Therefore|Thus|Hence|So|Consequently|In conclusion|Donc|Daher|因此|所以|इसलिए|لذا)"
+    r"(?=[\s,，])"
+)
+_NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
 _STATEMENT = re.compile(
     r"[^\d]{2,200}?(?:\b(?:is|are|equals|equal to|be|est|ist|es)\b|[是为為])\s*[:：]?\s*(?P<value>[^\s].*)",
     re.DOTALL,
@@ -122,6 +127,8 @@ def marked_text(tail: str, boxed: bool) -> str | None:
         answer = phrased(tail)
     if answer is None:
         answer = emphasised(tail)
+    if answer is None:
+        answer = concluded(tail)
     return answer
 
 
@@ -290,6 +297,19 @@ def emphasised(tail: str) -> str | None:
         if len(formulas) == 1:
             return clean(next(group for group in formulas[0].groups() if group)) or None
     return None
+
+
+def concluded(tail: str) -> str | None:
+    """The only number of a last, complete sentence that begins with "therefore" or the like."""
+    text = tail[-300:].strip()
+    starts = [match.end() for match in _CONCLUSION.finditer(text)]
+    if not starts or text[-1:] not in (".", "。", "।", "!"):
+        return None
+    sentence = text[starts[-1] : -1]
+    numbers = _NUMBER.findall(sentence)
+    if len(numbers) != 1 or _SENTENCE_END.search(sentence) or _NEGATION.search(sentence):
+        return None
+    return None if {"\\", "$"} & set(sentence) else clean(numbers[0])
 
 
 def clean(text: str, joined: bool = False) -> str:

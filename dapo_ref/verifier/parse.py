@@ -228,7 +228,7 @@ class _Structure:
         unit = self.unit(parser.tokens[parser.pos :])
         if any(token.kind == "cur" for token in tokens[lo : lo + 2]):
             unit = unit or "dollar" * any(token.text == "$" for token in tokens[lo : lo + 2])
-        return Expr(node, unit)
+        return Expr(node, unit or "degree" * (node.op == "deg"))
 
     def drop_article(self, lo: int, hi: int) -> int:
         """A currency sign may lead."""

@@ -58,9 +58,9 @@ ELLIPSES = words(r"\ldots \dots \cdots \dotsc")
 ARROWS = words(r"\to \rightarrow \Rightarrow \implies \mapsto")
 FIGURES = words(r"\angle \triangle \measuredangle")
 SHORT_UNITS = words(
-    "cm mm km dm nm kg mg ml mL dL ft in yd mi lb oz hr hrs min mins sec secs ms pm am mph rpm kph deg rad "
-    "day way men man boy box cat dog egg car toy pen bag cup lbs yds yen won bus job cow pig hen row set pcs mol per "
-    "Hz kW kWh MB GB ct th st nd rd pct sq cu hat bar pie bit"
+    "cm mm km dm nm kg mg ml mL dL ft in yd mi lb oz hr hrs min mins sec secs ms pm am mph rpm kph deg "
+    "rad day way men man boy box cat dog egg car toy pen bag cup lbs yds yen won bus job cow pig hen row set "
+    "pcs mol per Hz kW kWh MB GB ct th st nd rd pct sq cu hat bar pie bit"
 )
 LETTER_UNITS = words("m g s h L l")
 JOINERS = {
