@@ -125,7 +125,9 @@ def evaluate(
     with Scorer(config) as scorer, progress:
         for start in range(0, len(mine), per_call):
             part = mine[start : start + per_call]
-            groups += scorer.score(sample_groups(model, tokenizer, part, config.sampling, end_ids))
+            groups += scorer.score(
+                sample_groups(model, tokenizer, part, config.sampling, end_ids, scorer.begin)
+            )
             progress.update(len(part))
     indexed = [(processes.rank + i * processes.world_size, group) for i, group in enumerate(groups)]
     return [group for _, group in sorted(processes.gather(indexed), key=lambda pair: pair[0])]

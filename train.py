@@ -91,7 +91,12 @@ class Trainer:
                 self.engine.seed(step, buffer.rounds)
                 with metrics.timed("rollout"):  # 4: G outputs for each question
                     groups = sample_groups(
-                        model, self.tokenizer, self.my_share(prompts), config.sampling, self.end_ids
+                        model,
+                        self.tokenizer,
+                        self.my_share(prompts),
+                        config.sampling,
+                        self.end_ids,
+                        on_response=self.scorer.begin,
                     )
                 with metrics.timed("verify"):  # 5: rewards, by the rule of Eq. 7
                     groups = self.scorer.score(groups)
@@ -199,7 +204,7 @@ class Trainer:
             raise TrainingError(f"{self.skipped_in_a_row} updates in a row had a gradient that is not finite")
 
     def learning_rate(self, step: int) -> float:
-        """Linear warm-up over rollout steps, then constant (§4.1). The first step already trains (D5)."""
+        """Linear warm-up over rollout steps, then constant (§4.1). The first step already trains (D9)."""
         return self.config.learning_rate * min(1.0, (step + 1) / max(self.config.warmup_steps, 1))
 
     # --- What a step leaves -----------------------------------------------------------------------------

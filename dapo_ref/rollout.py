@@ -1,23 +1,50 @@
-"""Groups of responses by HF `generate` (Alg. 1, line 5: sample G outputs for each question).
+"""Groups of responses by HF `generate` (Alg. 1, line 4: sample G outputs for each question).
 
 What is sampled from must be what is trained. Everything that could make them differ is settled here: a
 complete generation configuration, so that no default of the model's own (top-k, a repetition penalty, a
 temperature) takes part; end tokens taken from the tokenizer *and* the model, which disagree for many base
 models; response lengths found from those end tokens once, and everything later measured by length, never by
 token id: with pad = end of sequence a mask by id would drop the token that ends the response.
+
+Where the time goes, and what is done about it (each response is the same distribution as without):
+
+    the prompt is prefilled once a problem, and its cache repeated G times;
+    `generate` runs in segments: once a share of the rows has ended, it stops, they leave the batch, and it
+    goes on with the cache of the others, so that a few long responses are not accompanied by finished ones;
+    rows that wait take the places that become free.
+
+Dimension key: b rows in the batch, W columns (left-padded prompts and what was generated so far), G
+responses a prompt.
 """
 
+import math
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    DynamicCache,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+from transformers.cache_utils import DynamicLayer
 
 from dapo_ref.config import Sampling
 from dapo_ref.data import Problem
 from dapo_ref.types import Group, Rollout
 
 Prompt = tuple[Problem, list[int]]
+OnResponse = Callable[[Problem, Rollout], object]
+
+ENDED_SHARE = 1 / 3
+"""Share of ended rows at which a segment stops: less repacks too often, more carries ended rows along."""
 
 
 def end_token_ids(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> list[int]:
@@ -66,7 +93,7 @@ def sample_groups(
     prompts: Sequence[Prompt],
     sampling: Sampling,
     end_ids: Sequence[int],
-    on_response: Callable[[int], object] = lambda count: None,
+    on_response: OnResponse = lambda problem, rollout: None,
 ) -> list[Group]:
     """Samples G responses to each prompt.
 
@@ -77,42 +104,226 @@ def sample_groups(
         prompts: (problem, prompt tokens) pairs.
         sampling: group size, cap, temperature, top-p, rows at once.
         end_ids: tokens that end a response.
-        on_response: told how many responses have just been finished, for progress.
+        on_response: told of each response as soon as it has ended, while others are still sampled.
 
     Returns:
         One group a prompt, in order, not yet verified.
     """
-    rows = [ids for _, ids in prompts for _ in range(sampling.group_size)]
-    responses: list[list[int]] = []
-    for start in range(0, len(rows), sampling.rollout_batch_size):
-        chunk = rows[start : start + sampling.rollout_batch_size]
-        responses += _generate(model, chunk, sampling, end_ids)
-        on_response(len(chunk))
-    texts = tokenizer.batch_decode(responses, skip_special_tokens=True)
-    rollouts = [
-        Rollout(response_ids=ids, text=text, truncated=ids[-1] not in end_ids)
-        for ids, text in zip(responses, texts, strict=True)
-    ]
+    rollouts: dict[int, Rollout] = {}
+
+    def finish(row: int, ids: list[int]) -> None:
+        (text,) = tokenizer.batch_decode([ids], skip_special_tokens=True)
+        rollouts[row] = Rollout(response_ids=ids, text=text, truncated=ids[-1] not in end_ids)
+        on_response(prompts[row // size][0], rollouts[row])
+
     size = sampling.group_size
+    sampler = _Sampler(model, sampling, end_ids, finish)
+    token_lists = [ids for _, ids in prompts]
+    if sampling.rollout_weights == "sharded" or not _can_be_repacked(model):
+        sampler.run_in_step(token_lists)
+    else:
+        sampler.run(token_lists)
     return [
-        Group(problem=problem, prompt_ids=ids, rollouts=rollouts[i * size : (i + 1) * size])
+        Group(problem, ids, [rollouts[i * size + g] for g in range(size)])
         for i, (problem, ids) in enumerate(prompts)
     ]
 
 
-@torch.no_grad()
-def _generate(
-    model: PreTrainedModel, rows: Sequence[list[int]], sampling: Sampling, end_ids: Sequence[int]
-) -> list[list[int]]:
-    """One response a row, its end token included."""
-    input_ids, attention_mask = _left_pad(rows, pad_id=end_ids[0], device=model.device)
-    output = model.generate(  # type: ignore[operator]
-        input_ids=input_ids,
-        attention_mask=attention_mask,
-        generation_config=generation_config(sampling, end_ids, pad_id=end_ids[0]),
-        synced_gpus=sampling.rollout_weights == "sharded",
+@dataclass
+class _Rows:
+    """Rows in the middle of generation.
+
+    Attributes:
+        index: which response each row is.
+        ids, mask: [b, W] tokens so far and where they are not padding.
+        starts: [b] the column at which the response begins.
+        cache: keys and values of the first W − 1 columns; None where W is 1.
+    """
+
+    index: list[int]
+    ids: Tensor
+    mask: Tensor
+    starts: Tensor
+    cache: DynamicCache | None
+
+
+class _Sampler:
+    """Samples rows, row g of prompt i being number i·G + g, and hands each on as it ends."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        sampling: Sampling,
+        end_ids: Sequence[int],
+        finish: Callable[[int, list[int]], None],
+    ) -> None:
+        self.model = model
+        self.sampling = sampling
+        self.end_ids = end_ids
+        self.ends = torch.tensor(end_ids, device=model.device)
+        self.finish = finish
+
+    @torch.no_grad()
+    def run(self, prompts: Sequence[list[int]]) -> None:
+        """In segments, with full weights and without any collective: processes need not agree on anything."""
+        size, capacity = self.sampling.group_size, self.sampling.rollout_batch_size
+        waiting = deque(
+            (i, list(range(i * size + first, i * size + min(first + capacity, size))))
+            for i in range(len(prompts))
+            for first in range(0, size, capacity)
+        )
+        rows: _Rows | None = None
+        while rows is not None or waiting:
+            admitted = []
+            room = capacity - (len(rows.index) if rows else 0)
+            while waiting and len(waiting[0][1]) <= room:
+                admitted.append(waiting.popleft())
+                room -= len(admitted[-1][1])
+            if admitted:
+                fresh = self._prefill([prompts[i] for i, _ in admitted], [index for _, index in admitted])
+                rows = _merge(rows, fresh) if rows else fresh
+            assert rows is not None
+            rows = self._segment(rows)
+
+    @torch.no_grad()
+    def run_in_step(self, prompts: Sequence[list[int]]) -> None:
+        """One uninterrupted `generate` for each batch of rows. On sharded weights all processes make the same
+        calls, and `synced_gpus` keeps them going until the last has ended."""
+        rows = [ids for ids in prompts for _ in range(self.sampling.group_size)]
+        for first in range(0, len(rows), self.sampling.rollout_batch_size):
+            ids, mask = _left_pad(
+                rows[first : first + self.sampling.rollout_batch_size], self.end_ids[0], self.model.device
+            )
+            output = self._generate(
+                ids,
+                mask,
+                max_new_tokens=self.sampling.max_response_length,
+                synced_gpus=self.sampling.rollout_weights == "sharded",
+            )
+            for i, response in enumerate(output.sequences[:, ids.shape[1] :].tolist()):
+                self.finish(first + i, cut_at_end(response, self.end_ids))
+
+    def _prefill(self, prompts: Sequence[list[int]], indices: Sequence[list[int]]) -> _Rows:
+        """Runs all but the last token of each prompt through the model once, for all rows of the prompt."""
+        ids, mask = _left_pad(prompts, self.end_ids[0], self.model.device)
+        cache = None
+        if ids.shape[1] > 1:
+            positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+            cache = DynamicCache(config=self.model.config)
+            self.model.base_model(
+                input_ids=ids[:, :-1],
+                attention_mask=mask[:, :-1],
+                position_ids=positions[:, :-1],
+                cache=cache,
+                use_cache=True,
+            )
+        counts = torch.tensor([len(index) for index in indices], device=ids.device)
+        repeat = torch.arange(len(prompts), device=ids.device).repeat_interleave(counts)
+        if cache is not None:
+            cache.batch_select_indices(repeat)
+        starts = torch.full((len(repeat),), ids.shape[1], device=ids.device)
+        return _Rows([row for index in indices for row in index], ids[repeat], mask[repeat], starts, cache)
+
+    def _segment(self, rows: _Rows) -> _Rows | None:
+        """Generates until enough rows have ended; hands those on and returns the others."""
+        cap = self.sampling.max_response_length
+        width = rows.ids.shape[1]
+        stop = _EnoughEnded(self.ends, rows.starts + cap)
+        output = self._generate(
+            rows.ids,
+            rows.mask,
+            max_new_tokens=cap - int((width - rows.starts).min()),
+            cache=rows.cache,
+            stopping_criteria=StoppingCriteriaList([stop]),
+        )
+        added = torch.ones_like(output.sequences[:, width:])
+        rows = _Rows(
+            rows.index, output.sequences, torch.cat([rows.mask, added], dim=1), rows.starts, output.cache
+        )
+        responses = rows.ids.tolist()
+        for i in stop.ended.nonzero().flatten().tolist():
+            start = int(rows.starts[i])
+            self.finish(rows.index[i], cut_at_end(responses[i][start : start + cap], self.end_ids))
+        going_on = (~stop.ended).nonzero().flatten()
+        return _select(rows, going_on) if len(going_on) else None
+
+    def _generate(self, ids: Tensor, mask: Tensor, max_new_tokens: int, **kwargs: Any) -> Any:
+        config = generation_config(self.sampling, self.end_ids, pad_id=self.end_ids[0])
+        config.max_new_tokens = max_new_tokens
+        config.return_dict_in_generate = True
+        kwargs.setdefault("synced_gpus", False)
+        if kwargs.get("cache") is None:
+            kwargs.pop("cache", None)
+        return self.model.generate(  # type: ignore[operator]
+            input_ids=ids, attention_mask=mask, generation_config=config, **kwargs
+        )
+
+
+class _EnoughEnded(StoppingCriteria):
+    """Stops all rows once a share of them has ended, by an end token or at their own cap."""
+
+    def __init__(self, ends: Tensor, last_columns: Tensor) -> None:
+        self.ends = ends
+        self.last_columns = last_columns
+        self.ended = torch.zeros(len(last_columns), dtype=torch.bool, device=ends.device)
+        self.enough = math.ceil(ENDED_SHARE * len(last_columns))
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+        self.ended |= torch.isin(input_ids[:, -1], self.ends) | (input_ids.shape[1] >= self.last_columns)
+        if self.ended.sum() >= self.enough:
+            return torch.ones_like(self.ended)
+        return self.ended
+
+
+def _select(rows: _Rows, keep: Tensor) -> _Rows:
+    """Some of the rows, without the columns that are padding in all of them."""
+    first = int(rows.mask[keep].argmax(dim=1).min())
+    if rows.cache is not None:
+        rows.cache.batch_select_indices(keep)
+        for layer in _layers(rows.cache):
+            layer.keys, layer.values = layer.keys[..., first:, :], layer.values[..., first:, :]
+    return _Rows(
+        [rows.index[i] for i in keep.tolist()],
+        rows.ids[keep, first:],
+        rows.mask[keep, first:],
+        rows.starts[keep] - first,
+        rows.cache,
     )
-    return [cut_at_end(ids, end_ids) for ids in output[:, input_ids.shape[1] :].tolist()]
+
+
+def _merge(old: _Rows, new: _Rows) -> _Rows:
+    """Both sets of rows, the narrower padded on the left; the old ones have a cache."""
+    assert old.cache is not None
+    width = max(old.ids.shape[1], new.ids.shape[1])
+    shift_old, shift_new = width - old.ids.shape[1], width - new.ids.shape[1]
+    for i, layer in enumerate(_layers(old.cache)):
+        for name in ("keys", "values"):
+            states = getattr(layer, name)
+            if new.cache is None:  # prompts of one token
+                added = states.new_zeros(len(new.index), states.shape[1], 0, states.shape[3])
+            else:
+                added = getattr(_layers(new.cache)[i], name)
+            padded = [F.pad(x, (0, 0, width - 1 - x.shape[2], 0)) for x in (states, added)]
+            setattr(layer, name, torch.cat(padded))
+    return _Rows(
+        old.index + new.index,
+        torch.cat([F.pad(old.ids, (shift_old, 0)), F.pad(new.ids, (shift_new, 0))]),
+        torch.cat([F.pad(old.mask, (shift_old, 0)), F.pad(new.mask, (shift_new, 0))]),
+        torch.cat([old.starts + shift_old, new.starts + shift_new]),
+        old.cache,
+    )
+
+
+def _layers(cache: DynamicCache) -> list[Any]:
+    """The layers of a cache; `_can_be_repacked` saw to it that each has keys and values [b, heads, columns,
+    d]."""
+    return cache.layers
+
+
+def _can_be_repacked(model: PreTrainedModel) -> bool:
+    """Whether the cache holds all columns of all layers, so that rows and columns can be taken out and
+    added."""
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
 
 
 def cut_at_end(ids: list[int], end_ids: Sequence[int]) -> list[int]:

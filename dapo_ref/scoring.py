@@ -13,8 +13,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from dapo_ref.config import Config
+from dapo_ref.data import Problem
 from dapo_ref.reward import correctness_reward, soft_overlong_penalty
-from dapo_ref.types import Group
+from dapo_ref.types import Group, Rollout
 from dapo_ref.verifier import VerifierPool, recipe_judge
 
 
@@ -35,6 +36,11 @@ class Scorer:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._pool.close()
+
+    def begin(self, problem: Problem, rollout: Rollout) -> None:
+        """Starts to verify a response while others are still sampled; `score` then finds the verdict."""
+        if not self._recipe:
+            self._pool.submit(rollout.text, problem.reference)
 
     def score(self, groups: Sequence[Group]) -> list[Group]:
         """The groups with a verdict on each response."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+from dapo_ref import rollout
 from dapo_ref.config import Config
 from dapo_ref.data import Problem
 from dapo_ref.rollout import cut_at_end, end_token_ids, generation_config, sample_groups
@@ -38,25 +39,104 @@ class Recorder:
         return self.original(probs, num_samples, **kwargs)
 
 
+def ending_llama(**overrides):
+    """A model that ends its responses often and at very different lengths."""
+    model = random_llama(**overrides)
+    model.lm_head.weight.data[END] *= 2.5
+    return model
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_sampled_distribution_is_the_trained_one(monkeypatch, temperature):
-    # The sampler's own probability of each token, left-padded and cached, against one plain forward pass a
-    # row.
-    model = random_llama()
-    sampling = dataclasses.replace(SAMPLING, temperature=temperature, rollout_batch_size=9)
-    recorder = Recorder()
+@pytest.mark.parametrize("capacity", [9, 3])
+def test_sampled_distribution_is_the_trained_one(monkeypatch, temperature, capacity):
+    # The sampler's own probability of each token (left-padded, cached, rows taken out and added on the way)
+    # against one plain forward pass a row.
+    model = ending_llama()
+    sampling = dataclasses.replace(
+        SAMPLING, temperature=temperature, rollout_batch_size=capacity, max_response_length=30
+    )
+    recorder, segments = Recorder(), []
+    segment = rollout._Sampler._segment
+
+    def recorded(self, rows):
+        index, first = list(rows.index), len(recorder.probs)
+        result = segment(self, rows)
+        segments.append((index, recorder.probs[first:]))
+        return result
+
     monkeypatch.setattr(torch, "multinomial", recorder)
+    monkeypatch.setattr(rollout._Sampler, "_segment", recorded)
     torch.manual_seed(0)
     groups = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
     rows = [(group.prompt_ids, r.response_ids) for group in groups for r in group.rollouts]
-    checked = 0
-    for row, (prompt, response) in enumerate(rows):
-        expected, _ = reference_logprobs(model, prompt, response, temperature)
-        for t, token in enumerate(response):
-            sampled = recorder.probs[t][row, token].log()
-            assert abs(float(sampled - expected[t].detach())) <= 1e-4
-            checked += 1
-    assert checked == sum(len(response) for _, response in rows)
+    expected = [reference_logprobs(model, *row, temperature)[0].detach() for row in rows]
+    step = [0] * len(rows)
+    for index, calls in segments:
+        for probs in calls:
+            for i, row in enumerate(index):
+                if step[row] < len(rows[row][1]):
+                    sampled = probs[i, rows[row][1][step[row]]].log()
+                    assert abs(float(sampled - expected[row][step[row]])) <= 1e-4
+                    step[row] += 1
+    assert step == [len(response) for _, response in rows]
+    assert len(segments) > 2
+    assert len({len(response) for _, response in rows}) > 2
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 5, 9, 64])
+@pytest.mark.parametrize("ended_share", [0.01, 1 / 3, 1.0])
+def test_segments_and_refills_give_the_tokens_of_an_uninterrupted_generate(
+    monkeypatch, capacity, ended_share
+):
+    monkeypatch.setattr(rollout, "ENDED_SHARE", ended_share)
+    model = ending_llama()
+    prompts = [(Problem((), "0", f"test#{i}"), [1, *range(10, 10 + 3 * i % 11)]) for i in range(9)]
+    greedy_sampling = dataclasses.replace(
+        SAMPLING, temperature=1e-4, group_size=2, rollout_batch_size=capacity, max_response_length=25
+    )
+    groups = sample_groups(model, char_tokenizer(), prompts, greedy_sampling, [END])
+    lengths = set()
+    for group, (_, prompt) in zip(groups, prompts, strict=True):
+        expected = greedy(model, prompt, 25)
+        assert [r.response_ids for r in group.rollouts] == [expected, expected]
+        lengths.add(len(expected))
+    assert len(lengths) > 3  # heavy-tailed enough for rows to leave at different times
+
+
+def test_a_prompt_is_prefilled_once_for_its_whole_group(monkeypatch):
+    model = random_llama()
+    seen = []
+    forward = model.base_model.forward
+    monkeypatch.setattr(
+        model.base_model, "forward", lambda *a, **k: seen.append(k["input_ids"].shape) or forward(*a, **k)
+    )
+    sampling = dataclasses.replace(SAMPLING, group_size=8, rollout_batch_size=64, max_response_length=1)
+    sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
+    # Prompts of 3, 8 and 5 tokens: all but the last column once, [3, 7]; then one column for all 24 rows.
+    assert seen == [(3, 7), (24, 1)]
+
+
+def test_each_response_is_told_of_as_it_ends():
+    sampling = dataclasses.replace(SAMPLING, max_response_length=30, rollout_batch_size=9)
+    told = []
+    torch.manual_seed(0)
+    groups = sample_groups(
+        ending_llama(), char_tokenizer(), PROMPTS, sampling, [END], lambda p, r: told.append((p.source, r))
+    )
+    expected = [(group.problem.source, r) for group in groups for r in group.rollouts]
+    assert sorted(told, key=str) == sorted(expected, key=str)
+    lengths = [len(r.response_ids) for _, r in told]
+    assert lengths != [len(r.response_ids) for _, r in expected]  # in the order in which they ended
+    assert lengths[-1] == max(lengths)
+
+
+def test_a_cache_that_cannot_be_repacked_is_generated_with_in_one_piece(monkeypatch):
+    model = ending_llama()
+    sampling = dataclasses.replace(SAMPLING, temperature=1e-4, max_response_length=25)
+    expected = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
+    monkeypatch.setattr(rollout, "_can_be_repacked", lambda model: False)
+    monkeypatch.setattr(rollout._Sampler, "run", None)
+    assert sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END]) == expected
 
 
 def test_the_models_own_generation_defaults_take_no_part(monkeypatch):
@@ -96,8 +176,7 @@ def test_left_padding_and_batching_change_no_token():
 
 
 def test_end_token_is_part_of_the_response_and_decides_truncation():
-    model = random_llama()
-    model.lm_head.weight.data[END] *= 3  # end early, often
+    model = ending_llama()
     sampling = dataclasses.replace(SAMPLING, group_size=16, rollout_batch_size=64)
     torch.manual_seed(0)
     rollouts = [
