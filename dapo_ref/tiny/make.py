@@ -34,11 +34,12 @@ _CHAT_TEMPLATE = (
     "{% else %}{{ bos_token + message['content'] + '\n' }}{% endif %}{% endfor %}"
 )
 WARMUP_STEPS = 100
-_MAX_TOKENS = 128  # of a demonstration, prompt included; a longer one (rambling) is cut and has no end token
+TYPICAL_TOKENS = 30  # of a response; scales the loss
+_MAX_TOKENS = 112  # of a demonstration, prompt included; a longer one (rambling) is cut and has no end token
 
 _SLIPS = {"careful": 0.01, "brisk": 0.06, "careless": 0.4, "rambling": 0.06}  # chance of a slip in a line
 _LESSON = {"careful": 1.0}
-_CROWD = {"careful": 0.35, "brisk": 0.25, "careless": 0.25, "rambling": 0.15}
+_CROWD = {"careful": 0.3, "brisk": 0.25, "careless": 0.25, "rambling": 0.2}
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ def demonstrate(question: str, solver: str, rng: random.Random) -> str:
         return f"{question.removesuffix('?')}{result}\nAnswer: {result}"
     if solver == "rambling":
         text = "Hmm\n"
-        for _ in range(1 + rng.randint(0, 4)):
+        for _ in range(rng.randint(1, 9)):
             lines, result = _steps(start, terms, slip, rng)
             text += lines + "Wait\n"
         return text.removesuffix("Wait\n") + f"Answer: {result}"
@@ -195,7 +196,12 @@ def train(
     progress = tqdm(stream, desc="supervised", unit="batch")
     for input_ids, labels in progress:
         logits = model(input_ids=input_ids).logits
-        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+        # summed, and divided by a constant: a mean would give a token of a long batch less weight, and the
+        # long-winded solver would come out rarer than it is
+        total = F.cross_entropy(
+            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction="sum"
+        )
+        loss = total / (batch_size * TYPICAL_TOKENS)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -223,8 +229,8 @@ def main() -> None:
     """Command line: demonstrations, tokenizer, training, export."""
     parser = argparse.ArgumentParser(description="Make the tiny warm-started model of dapo_ref.")
     parser.add_argument("--output", type=Path, required=True, help="directory to write")
-    parser.add_argument("--lesson", type=int, default=50_000, help="demonstrations by the careful solver")
-    parser.add_argument("--crowd", type=int, default=25_000, help="demonstrations by all the solvers")
+    parser.add_argument("--lesson", type=int, default=40_000, help="demonstrations by the careful solver")
+    parser.add_argument("--crowd", type=int, default=12_000, help="demonstrations by all the solvers")
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--learning_rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
