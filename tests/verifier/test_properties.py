@@ -18,12 +18,13 @@ from dapo_ref.verifier.verdict import Verdict
 SAMPLES = 200
 ALLOWED_MISSES = SAMPLES // 100
 
-FRAGMENTS = [
-    *[r"\frac", r"\sqrt", r"{", r"}", r"(", r")", r"[", r"]", r"\{", r"\}", r"^", r"_", r"!", r"+", r"-", r"*", r"/", r"=", r"<", r",", r"1", r"25", r"0.5", r"x", r"e", r"i", r"\pi", r"\sin", r"\log", r"\text{", r"\boxed{", r"&", r"\\"],
-    *[r"\begin{pmatrix}", r"\end{pmatrix}", r"$", r"\(", r"\)", r"Answer:", r"is", r"and", r"or", r"cm", r"\cup", r"\infty", r"|", r"%", r"\pm", r"\le", r"\binom", r"\lfloor"],
-    *[r"\sum_{k=1}^{3}", r"\overline{", r"°", r"²", r"½", r"−", r".", r";", r":"],
-    *(" ", "\n", "\u200b", "\ud800"),
-]
+FRAGMENTS = [" ", "\n", "\u200b", "\ud800"]
+for row in (
+    r"\frac \sqrt { } ( ) [ ] \{ \} ^ _ ! + - * / = < , 1 25 0.5 x e i \pi \sin \log \text{ \boxed{ & \\",
+    r"\begin{pmatrix} \end{pmatrix} $ \( \) Answer: is and or cm \cup \infty | % \pm \le \binom \lfloor",
+    r"\sum_{k=1}^{3} \overline{ ° ² ½ − . ; :",
+):
+    FRAGMENTS += row.split()
 
 
 def check_everything(text: str) -> None:
