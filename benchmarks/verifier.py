@@ -2,8 +2,8 @@
 
     python benchmarks/verifier.py [--cases FILE] [--quick] [--json FILE]
 
-Scorers: this project's `judge`, its rewriting of the recipe's rule, and math-verify if it is installed, wired as
-trainers wire it (the reference in a box, the response as it is; a bare answer is handed over in a box).
+Scorers: this project's `judge`, its rewriting of the recipe's rule, and math-verify if it is installed, wired
+as trainers wire it (the reference in a box, the response as it is; a bare answer is handed over in a box).
 math-verify runs in a process of its own, killed after 20 s, since its own limits do not hold for every input.
 """
 
