@@ -56,8 +56,7 @@ _BETWEEN_BOXES = re.compile(
     r"|and|or|和|或){0,30}",
 )
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
-_BARE_BOX_MACROS = ("\\boxed", "\\fbox", "\\framebox")
-_BOX = re.compile(r"\s*(-?\s?[\w.,/]+|\\[dt]?frac\s?\d\d)")
+_BARE_BOX = re.compile(r"\s*(-?\s?[\w.,/]+|\\[dt]?frac\s?\d\d)")
 _TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<!\.)[.。](?!\.)(?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\s*$)|(?<=\d)。")
 _MARKDOWN = re.compile(r"\*\*|__|`")
