@@ -361,7 +361,8 @@ def compare(answer: str, reference: str, *, symbolic: bool) -> Status:
     answer = clean(answer)
     if not answer:
         return Status.UNPARSABLE
-    if plain_form(answer) == plain_form(clean(reference, joined=True)):
+    written, wanted = plain_form(answer), plain_form(clean(reference, joined=True))
+    if written == wanted or ("\\text" in reference and written.casefold() == wanted.casefold()):
         return Status.CORRECT
     return attempt(lambda: compare_values(answer, reference, symbolic))
 
@@ -379,7 +380,10 @@ def attempt(decide: Callable[[], Status]) -> Status:
     """Run a decision; the named failures are verdicts, anything else is a bug and propagates."""
     try:
         return decide()
-    except TooBigError:
+    except (
+        TooBigError,
+        RecursionError,
+    ):  # our depth is bounded, but the caller's stack may be nearly used up
         return Status.TOO_BIG
     except (UnparsableError, UndefinedError, InexactError):
         return Status.UNPARSABLE

@@ -47,6 +47,7 @@ class ExpressionParser:
         self.tokens = list(tokens[:end])  # a copy: reading \frac12 splits a token in two
         self.pos = pos
         self.depth = depth
+        self.indices: set[str] = set()
         self.bars = 0  # open | … | pairs: inside one, a bar closes it
 
     def peek(self, offset: int = 0) -> Token:
@@ -79,6 +80,8 @@ class ExpressionParser:
         left = self.total()
         if self.accept("op", "choose"):
             left = Node("binom", (left, self.total()))
+        elif self.accept("op", "over"):
+            left = Node("div", (left, self.total()))
         self.depth -= 1
         return left
 
@@ -250,11 +253,10 @@ class ExpressionParser:
         if name not in ("\\sum", "\\prod") or not (self.accept("op", "_") and self.accept("open", "{")):
             raise UnsupportedError(name)
         variable = self.peek()
-        if variable.text == "i":
-            raise UnsupportedError("a sum over i")  # i is the imaginary unit
         self.pos += 1
-        if variable.kind != "id" or not self.accept("rel", "="):
+        if variable.kind not in ("id", "const") or not self.accept("rel", "="):
             raise UnsupportedError(name)
+        self.indices.add(variable.text)
         low = self.expression()
         if not (self.accept("close", "}") and self.accept("op", "^")):
             raise UnsupportedError(name)
@@ -290,7 +292,7 @@ class ExpressionParser:
 
     def constant(self, token: Token) -> Node:
         suffix = self.suffix()
-        if suffix:
+        if suffix or token.text in self.indices:  # Σ over i: i is a name, not the imaginary unit
             return Node("sym", (token.text + suffix,))
         return Node("const", (token.text,))
 

@@ -48,7 +48,8 @@ _PHRASE = re.compile(
     r"|(?=\s?(?:\\\(|\\\[|\$)))",
     re.IGNORECASE,
 )
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
+_BOX_MACROS = ("\\boxed", "\\fbox", "\\framebox")
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*")
 _BETWEEN_BOXES = re.compile(
     r"(?:\s[A-Za-z]{3,20}\s(?=and\b|or\b))?"  # as in "5 apples and 6 pears"
     r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\}"
@@ -65,7 +66,7 @@ _CONCLUSION = re.compile(
     r"(?<!\w)(?:Therefore|Thus|Hence|So|Consequently|In conclusion|Donc|Daher|因此|所以|इसलिए|لذا)"
     r"(?=[\s,，])"
 )
-_NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
 _STATEMENT = re.compile(
     r"[^\d]{2,200}?(?:\b(?:is|are|equals|equal to|be|est|ist|es)\b|[是为為])\s*[:：]?\s*(?P<value>[^\s].*)",
     re.DOTALL,
@@ -195,9 +196,10 @@ def is_open(text: str) -> bool:
     """Whether displayed maths or an environment has begun and not ended."""
     return (
         text.count("\\[") > text.count("\\]")
+        or text.count("\\(") > text.count("\\)")
         or text.count("\\begin{") > text.count("\\end{")
         or text.count("$$") % 2 == 1
-        or text.rstrip() in ("\\(", "$", "\\boxed{")
+        or text.rstrip() in ("$", "\\boxed{")
     )
 
 
@@ -216,7 +218,7 @@ def brace_pairs(text: str, start: int) -> dict[int, int]:
 def find_boxes(text: str) -> list[tuple[int, int, str]]:
     r"""Every outermost box as (start, end, content), `\boxed 5` included; unbalanced ones are left out."""
     boxes: list[tuple[int, int, str]] = []
-    starts = [pos for pos in (text.find("\\boxed"), text.find("\\fbox")) if pos >= 0]
+    starts = [pos for pos in map(text.find, _BOX_MACROS) if pos >= 0]
     if not starts:
         return boxes
     pairs = brace_pairs(text, min(starts))
@@ -328,7 +330,7 @@ def clean(text: str, joined: bool = False) -> str:
         text = _TAG.sub(" ", text)
     text = _MARKDOWN.sub(" ", text) if "**" in text or "__" in text or "`" in text else text
     for _ in range(3):
-        if "\\boxed" not in text and "\\fbox" not in text:
+        if not any(macro in text for macro in _BOX_MACROS):
             break
         text = unbox(text, joined)
     text = text.replace('\\"', " ").strip(" \t\r\n\"'“”*")

@@ -137,6 +137,11 @@ class _Structure:
         """The value of a slice: lists bind loosest, then relations, then set operations."""
         if lo >= hi:
             raise UnparsableError("empty")
+        cuts = self.positions(lo, hi, lambda t: t.text in ("\\Rightarrow", "\\implies"))
+        if cuts and self.positions(
+            lo, cuts[0], lambda t: t.kind == "rel"
+        ):  # 2x = 10 ⇒ x = 5 states its last part
+            return self.value(cuts[-1] + 1, hi)
         cuts = self.positions(lo, hi, lambda t: t.kind == "sep")
         if cuts:
             return self.sequence("list", lo, hi, cuts)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ from dapo_ref.verifier.verdict import NeedsSymbolicError, Status, Verdict
 
 CACHE_SIZE = 65_536
 TASKS_PER_WORKER = 2_000  # then it is replaced, so that nothing it leaks adds up
+MAX_SERVERS_LOST = 5  # in the life of a pool
 START_SECONDS = 120.0  # for the fork server to load sympy on a busy machine
 _ROOT = str(Path(__file__).resolve().parents[2])
 _LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from dapo_ref.verifier.server import main; "
@@ -69,7 +71,7 @@ class VerifierPool:
         boxed: whether a box marks an answer where no `Answer:` line does.
 
     Attributes:
-        counts: verdicts by status, and `killed`, `died`, `cache_hits` among workers and tasks.
+        counts: verdicts by status, and `killed`, `died`, `server_lost`, `cache_hits`.
 
     Raises:
         ValueError: a size that is not positive.
@@ -225,15 +227,25 @@ class VerifierPool:
 
     def _replace(self, worker: _Worker, killed: bool) -> None:
         """Give a lost worker's task its verdict; a new worker is forked when one is next needed."""
+        if not killed and self._server_is_gone():
+            self._lose_server()
+            return
         self._discard(worker)
         self.counts["killed" if killed else "died"] += 1
         if worker.pid and killed and self._control is not None:
-            server.request_kill(self._control, worker.pid)
+            with suppress(OSError):  # a dead server has taken its workers with it
+                server.request_kill(self._control, worker.pid)
         if worker.task is not None:
             self._finish(worker.task, Status.TIMEOUT if killed else Status.TOO_BIG)
         elif not worker.pid:
             self._stop_server()
             raise RuntimeError("a verifier worker could not be started")
+
+    def _server_is_gone(self) -> bool:
+        """Whether the fork server has ended, allowing it a moment to do so: its workers may go first."""
+        if self._control is not None and select.select([self._control], [], [], 0.05)[0] and self._server:
+            self._server.wait()
+        return self._server_is_dead()
 
     def _discard(self, worker: _Worker) -> None:
         worker.sock.close()
@@ -244,16 +256,24 @@ class VerifierPool:
         needed = min(self.workers, len(self._pending))
         if needed <= len(self._running):
             return
-        if self._server is not None and self._server.poll() is not None:
+        if self._server_is_dead():
             self._lose_server()
         if self._server is None:
             self._start_server()
         assert self._control is not None
         while len(self._running) < needed:
             ours, theirs = socket.socketpair()
-            server.request_fork(self._control, theirs)
-            theirs.close()
-            self._running.append(_Worker(ours, deadline=time.monotonic() + START_SECONDS))
+            with theirs:
+                self._running.append(_Worker(ours, deadline=time.monotonic() + START_SECONDS))
+                try:
+                    server.request_fork(self._control, theirs)
+                except (
+                    OSError
+                ):  # the server is dying: the new socket will read as closed, and it is replaced then
+                    return
+
+    def _server_is_dead(self) -> bool:
+        return self._server is not None and self._server.poll() is not None
 
     def _start_server(self) -> None:
         ours, theirs = socket.socketpair()
@@ -273,7 +293,15 @@ class VerifierPool:
         self._control = ours
 
     def _lose_server(self) -> None:
-        """The fork server died, and its workers with it: their tasks run again on a new one."""
+        """The fork server died, and its workers with it: their tasks run again on a new one.
+
+        Raises:
+            RuntimeError: this keeps happening.
+        """
+        self.counts["server_lost"] += 1
+        if self.counts["server_lost"] > MAX_SERVERS_LOST:
+            self._stop_server()
+            raise RuntimeError("the verifier's fork server keeps dying")
         for worker in list(self._running):
             if worker.task is not None:
                 self._waiting.appendleft(worker.task)

@@ -2,12 +2,14 @@
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 from dapo_ref.verifier.exact import Evaluator
 from dapo_ref.verifier.values import Expr, Node, Rel, Seq, SetOp, Value
 from dapo_ref.verifier.verdict import InexactError, UndefinedError
 
 _OO = Node("const", ("oo",))
+_REALS = Seq("()", (Expr(Node("neg", (_OO,))), Expr(_OO)))
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
@@ -86,16 +88,33 @@ def rational(value: Value) -> Fraction | None:
 def finite_or_interval(value: Value) -> Value:
     """Carry out a union of finite sets, or an intersection of finite sets or of two rational intervals."""
     if isinstance(value, Expr) and value.node == Node("sym", ("mathbb_R",)):
-        return Seq("()", (Expr(Node("neg", (_OO,))), Expr(_OO)))
+        return _REALS
     if not isinstance(value, SetOp):
         return value
     parts = [finite_or_interval(part) for part in value.parts]
+    if value.op == "setminus" and len(parts) == 2 and is_reals(parts[0]):
+        return without_points(parts[1]) or value
     sequences = [part for part in parts if isinstance(part, Seq)]
     if len(sequences) == len(parts) and all(part.kind == "{}" for part in sequences):
         return Seq("{}", combine(value.op, sequences))
     if value.op == "cap" and len(sequences) == len(parts) == 2 and all(len(p.items) == 2 for p in sequences):
         return intersect(*sequences) or value
     return SetOp(value.op, tuple(parts))
+
+
+def is_reals(value: Value) -> bool:
+    """Whether a value is the whole real line, written as an interval."""
+    return value == _REALS
+
+
+def without_points(removed: Value) -> Value | None:
+    """The real line without finitely many rational points, as a union of open intervals."""
+    points = [rational(item) for item in removed.items] if isinstance(removed, Seq) else []
+    exact = sorted({point for point in points if point is not None})
+    if not exact or None in points or (isinstance(removed, Seq) and removed.kind != "{}"):
+        return None
+    ends = [_REALS.items[0], *(Expr(Node("num", (point,))) for point in exact), _REALS.items[1]]
+    return SetOp("cup", tuple(Seq("()", pair) for pair in pairwise(ends)))
 
 
 def key(value: Value) -> object:

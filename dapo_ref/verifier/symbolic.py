@@ -118,8 +118,8 @@ class NumericEvaluator:
         return mpmath.power(value, power)
 
     def do_root(self, radicand: Node, degree: Node) -> Any:
-        value, index = self(radicand), self(degree)
-        if mpmath.im(index) != 0 or not 1 <= index <= 10_000:
+        value, index = self(radicand), self.real(degree)
+        if not 1 <= index <= 10_000:
             raise UndefinedError("a root of that degree")
         self.check_domain(value)
         if mpmath.im(value) == 0 and mpmath.re(value) < 0 and index % 2 == 1:
@@ -135,12 +135,19 @@ class NumericEvaluator:
         value = self.real(arg)
         if not -1 < value <= 3_000:
             raise TooBigError("a factorial out of range")
+        self.check_gamma(value)
         return mpmath.gamma(value + 1)
+
+    def check_gamma(self, *values: Any) -> None:
+        """Γ off the integers takes seconds at full precision; only names, at less, may be evaluated there."""
+        if mpmath.mp.dps > SURE_DIGITS_FREE and not all(map(mpmath.isint, values)):
+            raise UndefinedError("a factorial of a fraction")
 
     def do_binom(self, top: Node, bottom: Node) -> Any:
         n, k = self.real(top), self.real(bottom)
         if not (abs(n) <= 3_000 and abs(k) <= 3_000):
             raise TooBigError("a binomial out of range")
+        self.check_gamma(n, k)
         return mpmath.binomial(n, k)
 
     def do_abs(self, arg: Node) -> Any:

@@ -140,6 +140,8 @@ class _Tokenizer:
             self.emit("amp", char)
         elif char in vocabulary.CURRENCY:
             self.emit("cur", char)
+        elif char == "." and self.tokens and self.tokens[-1].kind == "text":
+            self.space = True  # an abbreviation, as in "sq. units"
         elif char == "." and not self.text[self.pos :].strip(" \t\r\n$.})]"):
             self.require_single_stop()
         else:
@@ -163,6 +165,8 @@ class _Tokenizer:
             self.emit("const", "oo")
         elif word in vocabulary.GREEK and len(word) > 2:
             self.emit("id", word)
+        elif lowered == "mod":
+            self.emit("op", "mod")
         elif lowered in ("percent", "pct", "percentage"):
             self.emit("op", "%")
         elif lowered in ("degree", "degrees") and self.after_value():
@@ -177,7 +181,7 @@ class _Tokenizer:
 
     def is_text(self, word: str) -> bool:
         if len(word) == 1:
-            return not word.isascii()
+            return not word.isascii() or (self.prose and word in vocabulary.LETTER_UNITS)
         if self.prose or not word.isascii() or (len(word) >= 4 and not vocabulary.VOWELS.isdisjoint(word)):
             return True
         return word in vocabulary.SHORT_UNITS and self.after_value()
@@ -201,6 +205,8 @@ class _Tokenizer:
             self.row()
         elif name in vocabulary.IGNORED:
             self.space = True
+        elif name in vocabulary.WITH_SETTING:
+            self.skip_setting()
         elif name.startswith(("\\quad", "\\qquad")):  # \quadx is a slip for \quad x
             self.pos -= len(name) - (5 if name.startswith("\\quad") else 6)
             self.wide_space()
@@ -217,6 +223,14 @@ class _Tokenizer:
             self.pos -= 1
         else:
             self.space = True
+
+    def skip_setting(self) -> None:
+        """Step over the `{red}` of a colour or the `{1cm}` of a space; what it applies to follows."""
+        end = matching_brace(self.text, self.pos) if self.text[self.pos : self.pos + 1] == "{" else -1
+        if end < 0:
+            raise UnparsableError("a setting without its group")
+        self.pos = end + 1
+        self.space = True
 
     def wide_space(self) -> None:
         """A quad between two values separates them, unless a separator already does."""
@@ -302,7 +316,8 @@ class _Tokenizer:
         elif name in vocabulary.TEXT_MACROS and self.after_value() and letters in vocabulary.LETTER_UNITS:
             self.emit("text", letters)
         elif content:
-            self.inline(content, prose=name in vocabulary.TEXT_MACROS and self.after_value())
+            is_prose = name in vocabulary.TEXT_MACROS or (name == "\\mathrm" and len(letters) > 1)
+            self.inline(content, prose=is_prose and self.after_value())
         else:
             self.space = True
 

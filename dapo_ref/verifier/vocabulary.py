@@ -21,7 +21,7 @@ RELATIONS = {
 }
 OPERATORS = {
     **{"\\cdot": "*", "\\times": "*", "\\div": "/", "\\ast": "*", "\\pm": "pm", "\\mp": "mp"},
-    **{"\\mod": "mod", "\\bmod": "mod", "\\choose": "choose"},
+    **{"\\mod": "mod", "\\bmod": "mod", "\\choose": "choose", "\\over": "over"},
 }
 BRACKETS = {
     **dict.fromkeys(("\\{", "\\lbrace"), ("open", "{}")),
@@ -39,8 +39,10 @@ BRACKETS = {
 }
 IGNORED = words(
     r"\left \right \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \displaystyle \textstyle "
-    r"\limits \nolimits \( \) \[ \] \, \; \: \! \> \space \thinspace \rm \bf \it \hfill \nonumber \therefore"
+    r"\limits \nolimits \( \) \[ \] \, \; \: \! \> \space \thinspace \rm \bf \it \hfill \nonumber "
+    r"\therefore \tiny \small \normalsize \large \Large \LARGE \huge \Huge"
 ) | {"\\ ", "\\\n", "\\\t"}
+WITH_SETTING = words(r"\color \textcolor \phantom \hphantom \vphantom \hspace \vspace \label \tag")
 BIG_OPERATORS = words(
     r"\int \iint \oint \sum \prod \lim \limsup \liminf \partial \forall \exists \nabla \bigcup \bigcap"
 )
