@@ -40,6 +40,7 @@ TESTS = {
     "loss.py": ["tests/test_loss.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
+    "objective.py": ["tests/test_objective.py"],
 }
 
 MUTATIONS = {
@@ -267,6 +268,44 @@ MUTATIONS = {
         ),
         Mutation("rate never forgets", "self.generated /= 2", "self.generated /= 1"),
         Mutation("rate forgets at once", "self.qualified += qualified", "self.qualified = qualified"),
+    ],
+    "objective.py": [
+        Mutation(
+            "epsilons crossed",
+            '"clip_eps_high": config.clip_eps_high',
+            '"clip_eps_high": config.clip_eps_low',
+        ),
+        Mutation(
+            "padding trained",
+            "micro.advantages, micro.loss_mask, num_tokens",
+            "micro.advantages, micro.response_mask, num_tokens",
+        ),
+        Mutation("responses for tokens", "num_tokens=mini.num_tokens", "num_tokens=mini.num_responses"),
+        Mutation("own tokens", "num_tokens=mini.num_tokens", "num_tokens=micro.loss_mask.sum()"),
+        Mutation("dual clip never reached", "if config.dual_clip:", "if False:"),
+        Mutation(
+            "dual clip of the recipe always", "micro.advantages, config.dual_clip)", "micro.advantages, 10.0)"
+        ),
+        Mutation("variant upside down", "return -aggregate(", "return aggregate("),
+        Mutation(
+            "variants never chosen",
+            "return dapo if aggregate is _by_minibatch and not config.dual_clip else variant",
+            "return dapo",
+        ),
+        Mutation("dual clip shadowed", "is _by_minibatch and not config.dual_clip", "is _by_minibatch"),
+        Mutation("normalization never reached", '"group"): _by_group', '"group"): _by_minibatch'),
+        Mutation("aggregation never reached", '"minibatch"): _by_response', '"minibatch"): _by_minibatch'),
+        Mutation(
+            "groups for responses",
+            "micro.loss_mask, mini.num_responses)",
+            "micro.loss_mask, mini.num_groups)",
+        ),
+        Mutation("own responses", "micro.loss_mask, mini.num_responses)", "micro.loss_mask, len(x))"),
+        Mutation(
+            "responses for groups",
+            "micro.group_tokens, mini.num_groups)",
+            "micro.group_tokens, mini.num_responses)",
+        ),
     ],
 }
 
