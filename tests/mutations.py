@@ -102,6 +102,9 @@ MUTATIONS = {
             "dual clip for positive advantages", "torch.where(advantages < 0,", "torch.where(advantages > 0,"
         ),
         Mutation("dual clip from above", "torch.maximum(surrogate,", "torch.minimum(surrogate,"),
+        Mutation(
+            "dual clip stops the gradient", "torch.maximum(surrogate,", "torch.maximum(surrogate.detach(),"
+        ),
         Mutation("dual clip at c alone", "clip_ratio_c * advantages)", "-clip_ratio_c + 0 * advantages)"),
         Mutation("dual clip of c = 1", "if not clip_ratio_c > 1.0", "if not clip_ratio_c >= 1.0"),
         # Eq. 12, 8, 5
@@ -150,6 +153,12 @@ MUTATIONS = {
             "old logprobs under the mask reach the gradient",
             "_masked(old_logprobs, response_mask))",
             "old_logprobs)",
+        ),
+        Mutation("masking stops the gradient", "x.masked_fill(~", "x.detach().masked_fill(~"),
+        Mutation(
+            "one advantage for all",
+            "return per_response.unsqueeze(1)",
+            "return per_response[:1].unsqueeze(1)",
         ),
         Mutation("sign of the loss", "return -token_level_mean(", "return token_level_mean("),
         Mutation(
