@@ -119,7 +119,7 @@ def _pack(sizes: Sequence[int], budget: int, multiple_of: int) -> list[range]:
     Among the plans with the least number of rounds (runs of all processes at the same time) this takes the
     one whose largest run is smallest: it spreads the work evenly instead of leaving a rest."""
     rounds = -(-len(_cut(sizes, budget)) // multiple_of)
-    low, high = sizes[0], max(budget, sizes[0])
+    low, high = 1, budget
     while low < high:
         middle = (low + high) // 2
         if len(_cut(sizes, middle)) <= rounds * multiple_of:

@@ -13,6 +13,7 @@ import random
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from jinja2 import TemplateError
@@ -22,7 +23,15 @@ from dapo_ref.config import DEFAULT_PROMPT_TEMPLATE
 from dapo_ref.problems import Problem, load_problems, read_problems, summary
 from dapo_ref.sources import DataError
 
-__all__ = ["DataError", "Problem", "PromptStream", "encode_prompt", "keep_short_prompts", "load_problems"]
+__all__ = [
+    "DataError",
+    "Problem",
+    "PromptStream",
+    "encode_prompt",
+    "keep_short_prompts",
+    "load_problems",
+    "render_prompt",
+]
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +162,7 @@ class PromptStream(Generic[T]):
 
     def state_dict(self) -> dict[str, int | str]:
         """What a checkpoint holds: the position, and what it is a position in."""
-        return {"position": self.position, "seed": self._seed, "fingerprint": self.fingerprint()}
+        return {"position": self.position, "seed": self._seed, "fingerprint": self.fingerprint}
 
     def load_state_dict(self, state: dict[str, int | str]) -> None:
         """Continues where `state` was taken.
@@ -161,7 +170,7 @@ class PromptStream(Generic[T]):
         Raises:
             DataError: the state was taken with other items or another seed.
         """
-        if state["fingerprint"] != self.fingerprint():
+        if state["fingerprint"] != self.fingerprint:
             raise DataError(
                 "cannot resume on other data: the prompts are not those of the checkpoint (data, "
                 "prompt_template, tokenizer or max_prompt_length changed); restore them or start a new run"
@@ -173,6 +182,7 @@ class PromptStream(Generic[T]):
             )
         self.position = int(state["position"])
 
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of the items in their order."""
         digest = hashlib.sha256()
@@ -193,29 +203,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", metavar="DIR", help="render with the chat template of this model")
     parser.add_argument("--prompt_template", default=DEFAULT_PROMPT_TEMPLATE, help="wraps a bare question")
     args = parser.parse_args(argv)
-    logging.basicConfig(format="%(levelname)s: %(message)s")
     try:
-        problems, counts = read_problems(args.source, args.prompt_template)
-        tokenizer = _load_tokenizer(args.model) if args.model else None
+        _show(args.source, args.prompt_template, args.model, args.show)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(summary(args.source, problems, counts))
+    return 0
+
+
+def _show(source: str, prompt_template: str, model: str | None, number: int) -> None:
+    problems, counts = read_problems(source, prompt_template)
+    print(summary(source, problems, counts))
     print(
         f"{counts.conflicts} repeats with another reference dropped, "
         f"{counts.unasked} prompts ask for no `Answer:`"
     )
     print(f"{len(problems)} references verify against themselves")
+    tokenizer = _load_tokenizer(model) if model else None
     if tokenizer is not None:
-        lengths = sorted(len(encode_prompt(problem, tokenizer)) for problem in problems)
-        print(f"prompt tokens: median {statistics.median(lengths):g}, longest {lengths[-1]}")
-    for problem in problems[: args.show]:
+        lengths = [len(encode_prompt(problem, tokenizer)) for problem in problems]
+        print(f"prompt tokens: median {statistics.median(lengths):g}, longest {max(lengths)}")
+    for problem in problems[:number]:
         print(f"\n--- {problem.source}, reference {problem.reference}")
         if tokenizer is not None:
             print(render_prompt(problem, tokenizer))
         else:
             print("\n".join(f"[{m['role']}] {m['content']}" for m in problem.messages))
-    return 0
 
 
 def _load_tokenizer(model: str) -> PreTrainedTokenizerBase:

@@ -56,12 +56,12 @@ def load_problems(source: str, *, prompt_template: str, check_references: bool =
     """Reads a data set, drops repeats, and checks that its references can be verified at all.
 
     Of rows with the same prompt (but for surrounding white space) the first is kept. Where their references
-    differ that is a warning and no error: published sets hold a few such rows among thousands, and one doubtful
-    reference is no reason not to train on the rest.
+    differ that is a warning and no error: published sets hold a few such rows among thousands, and one
+    doubtful reference is no reason not to train on the rest.
 
     Args:
         source: a JSONL or parquet file, `TASK:SPLIT[:COUNT]` of a generated task,
-            `reasoning_gym:TASK[:SPLIT]`, or `org/name[:SPLIT]` of the hub.
+            `reasoning_gym:TASK[:SPLIT[:COUNT]]`, or `org/name[:SPLIT]` of the hub.
         prompt_template: wraps a bare question at `{question}`; prompts in chat format stay as they are.
         check_references: whether every reference must verify against itself.
 

@@ -9,8 +9,9 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Row = dict[str, Any]
 
@@ -26,13 +27,15 @@ class Addressed(NamedTuple):
     row: Row
 
 
-# As many problems as a generated task has, up to these; `NAME:SPLIT:COUNT` asks for another number.
+# As many problems as a generated task has, up to these; `:COUNT` asks for another number.
 _GENERATED = {"train": 20_000, "test": 256}
+_GYM = {"train": 5_000, "test": 256}  # some of its tasks take a fifth of a second a problem
+_GYM_DRAWS = 10  # at most so many draws for a problem of the wanted split
 _GENERATOR_SEED = 0  # not the run's seed: runs that differ in their seed share their data
 
-_TASK = re.compile(r"(?P<name>\w+):(?P<split>[A-Za-z]\w*)(:(?P<count>[1-9]\d*))?")
-_GYM = re.compile(r"reasoning_gym:(?P<name>\w+)(:(?P<split>\w+))?")
-_HUB = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.-]+))?")
+_TASK_NAME = re.compile(r"(?P<name>\w+):(?P<split>train|test)(:(?P<count>[1-9]\d{0,6}))?")
+_GYM_NAME = re.compile(r"reasoning_gym:(?P<name>\w+?)(:(?P<split>train|test))?(:(?P<count>[1-9]\d{0,6}))?")
+_HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.-]+))?")
 _FILE_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz", ".zip")
 
 _COLUMNS = ("question", "problem", "answer", "prompt", "reward_model")
@@ -47,25 +50,28 @@ def read_rows(source: str) -> Iterator[Addressed]:
 
     Args:
         source: a JSONL or parquet file; `TASK:SPLIT[:COUNT]` of `dapo_ref.tiny.tasks`;
-            `reasoning_gym:TASK[:SPLIT]`; `org/name[:SPLIT]` of the hub. What exists as a file is a file.
+            `reasoning_gym:TASK[:SPLIT[:COUNT]]`; `org/name[:SPLIT]` of the hub. A name that exists as a
+            file is a file.
 
-    Yields:
-        Each row with its address.
+    Returns:
+        The rows in order, each with its address.
 
     Raises:
         DataError: the source does not exist, cannot be read, or needs a package that is not installed.
     """
     if Path(source).exists():
         return _file_rows(Path(source))
-    if match := _GYM.fullmatch(source):
-        return _reasoning_gym_rows(match["name"], match["split"] or "train")
-    if match := _TASK.fullmatch(source):
-        return _generated_rows(match["name"], match["split"], match["count"])
-    if (match := _HUB.fullmatch(source)) and not source.endswith(_FILE_SUFFIXES):
+    if match := _GYM_NAME.fullmatch(source):
+        split = match["split"] or "train"
+        return _reasoning_gym_rows(match["name"], split, int(match["count"] or _GYM[split]))
+    if match := _TASK_NAME.fullmatch(source):
+        known_split: Any = match["split"]  # train or test, says the pattern
+        return _generated_rows(match["name"], known_split, match["count"])
+    if (match := _HUB_NAME.fullmatch(source)) and not source.endswith(_FILE_SUFFIXES):
         return _hub_rows(match["name"], match["split"] or "train")
     raise DataError(
-        f"{source}: no such file; data is a JSONL or parquet file, a generated TASK:SPLIT such as "
-        "tiny:train, reasoning_gym:TASK, or a hub name org/name"
+        f"{source}: no such file; data is a JSONL or parquet file, a generated TASK:SPLIT (train or test) "
+        "such as tiny:train, reasoning_gym:TASK:SPLIT, or a hub name org/name"
     )
 
 
@@ -99,7 +105,7 @@ def _jsonl_rows(path: Path) -> Iterator[Addressed]:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 address = f"{path}:{number}"
-                yield Addressed(address, _json_object(line, address))
+                yield Addressed(address, _json_object(line.rstrip(), address))
 
 
 def _json_object(line: bytes, address: str) -> Row:
@@ -151,14 +157,14 @@ def _parquet_rows(path: Path) -> Iterator[Addressed]:
 # Generators and packages
 
 
-def _generated_rows(task: str, split: str, count: str | None) -> Iterator[Addressed]:
+def _generated_rows(task: str, split: Literal["train", "test"], count: str | None) -> Iterator[Addressed]:
     from dapo_ref.tiny import tasks
 
     source = f"{task}:{split}"
-    if task not in tasks.TASKS or split not in _GENERATED:
+    if task not in tasks.TASKS:
         raise DataError(
-            f"{source}: no such file, and no such generated task; tasks: {', '.join(sorted(tasks.TASKS))}; "
-            f"splits: {', '.join(_GENERATED)}"
+            f"{source}: no such file, and no generated task {task}; "
+            f"the tasks are {', '.join(sorted(tasks.TASKS))}"
         )
 
     def generate(number: int) -> list[dict[str, str]]:
@@ -185,24 +191,21 @@ def _up_to(count: int, generate: Callable[[int], list[dict[str, str]]]) -> list[
     return rows
 
 
-def _reasoning_gym_rows(task: str, split: str) -> Iterator[Addressed]:
+def _reasoning_gym_rows(task: str, split: str, count: int) -> Iterator[Addressed]:
+    """The splits are disjoint: as in `dapo_ref.tiny`, a hash of the question decides."""
     source = f"reasoning_gym:{task}"
     try:
         import reasoning_gym
     except ImportError as error:
         raise DataError(f"{source}: this source needs a package: `pip install reasoning-gym`") from error
-    if split not in _GENERATED:
-        raise DataError(f"{source}:{split}: no such split; splits: {', '.join(_GENERATED)}")
-    train, test = _GENERATED["train"], _GENERATED["test"]
+    from dapo_ref.tiny.tasks import split_of
+
     try:
-        entries = reasoning_gym.create_dataset(task, size=train + test, seed=_GENERATOR_SEED)
+        entries = reasoning_gym.create_dataset(task, size=_GYM_DRAWS * count, seed=_GENERATOR_SEED)
     except ValueError as error:
         raise DataError(f"{source}: {_one_line(error)}") from error
-    if split == "train":
-        return (Addressed(f"{source}:train#{i}", entries[i]) for i in range(train))
-    seen = {entries[i]["question"] for i in range(train)}  # small tasks draw a problem twice
-    held_out = (i for i in range(train, train + test) if entries[i]["question"] not in seen)
-    return (Addressed(f"{source}:test#{i}", entries[i]) for i in held_out)
+    drawn = (Addressed(f"{source}:{split}#{i}", entries[i]) for i in range(_GYM_DRAWS * count))
+    return islice((entry for entry in drawn if split_of(entry.row["question"]) == split), count)
 
 
 def _hub_rows(name: str, split: str) -> Iterator[Addressed]:
@@ -216,7 +219,7 @@ def _hub_rows(name: str, split: str) -> Iterator[Addressed]:
         ) from error
     try:
         table = datasets.load_dataset(name, split=split)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(
             f"{source}: no such file, and not to be had from the hub ({_one_line(error)}); check name, split "
             "and network, or download its JSONL or parquet file and give that"

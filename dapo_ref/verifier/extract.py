@@ -62,7 +62,7 @@ _MARKDOWN = re.compile(r"\*\*|__|`")
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _FORMULA = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 _CONCLUSION = re.compile(
-    r"(?<!\w)(?:Therefore|Thus|Hence|So|Consequently|In conclusion|Donc|Daher|Por lo tanto|因此|所以|इसलिए|لذا)"
+    r"(?<!\w)(?:Therefore|Thus|Hence|So|Consequently|In conclusion|Donc|Daher|因此|所以|इसलिए|لذا)"
     r"(?=[\s,，])"
 )
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")

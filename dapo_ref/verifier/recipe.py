@@ -11,7 +11,7 @@ from dapo_ref.verifier.verdict import Status, Verdict
 
 TAIL_CHARS = 300
 NO_ANSWER = "[INVALID]"
-_LABEL = re.compile(r"answer\s*:\s*", re.IGNORECASE)
+_LABEL = re.compile(r"answer\s*:(\s*)", re.IGNORECASE)
 _REWRITTEN = (
     *(("an ", ""), ("a ", ""), (".$", "$"), ("\\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text")),
     *((",\\text{and}", ","), ("\\text{and}", ","), ("\\text{m}", "\\text{}")),
@@ -63,11 +63,15 @@ def last_labelled(text: str) -> str:
     best = NO_ANSWER
     pos = 0
     while (match := _LABEL.search(text, pos)) is not None:
-        end = text.find("\n", match.end())
-        end = len(text) if end < 0 else end
-        if end > match.end():
-            best = text[match.end() : end]
-        pos = max(end, match.end())
+        pos = match.end()
+        if pos < len(text):
+            end = text.find("\n", pos)
+            end = len(text) if end < 0 else end
+            best, pos = text[pos:end], end
+        elif blanks := match[1].replace(
+            "\n", ""
+        ):  # nothing but blanks follows: the recipe takes the last one
+            best = blanks[-1]
     return best
 
 

@@ -1,5 +1,6 @@
 """Sets and intervals: reading inequalities as intervals, and carrying out simple unions and intersections."""
 
+import math
 from fractions import Fraction
 
 from dapo_ref.verifier.exact import Evaluator
@@ -112,14 +113,23 @@ def combine(op: str, sets: list[Seq]) -> tuple[Value, ...]:
     return tuple(v for k, v in tables[0].items() if all((k in table) == wanted for table in tables[1:]))
 
 
+def bound(value: Value) -> Fraction | float | None:
+    """An end of an interval: a rational, ±∞ (as a float, for comparison only), or None when it is neither."""
+    if isinstance(value, Expr) and value.node == _OO:
+        return math.inf
+    if isinstance(value, Expr) and value.node == Node("neg", (_OO,)):
+        return -math.inf
+    return rational(value)
+
+
 def intersect(a: Seq, b: Seq) -> Seq | None:
-    """The intersection of two bounded intervals with rational ends; None when it is not so simple."""
-    ends = [end for end in map(rational, (*a.items, *b.items)) if end is not None]
+    """The intersection of two intervals with rational or infinite ends; None when it is not so simple."""
+    ends = [end for end in map(bound, (*a.items, *b.items)) if end is not None]
     if len(ends) < 4 or "{}" in (a.kind, b.kind):
         return None
-    low = max((ends[0], a.kind[0] == "("), (ends[2], b.kind[0] == "("))
-    high = min((ends[1], a.kind[1] == "]"), (ends[3], b.kind[1] == "]"))
+    low = max((ends[0], a.kind[0] == "(", 0), (ends[2], b.kind[0] == "(", 1))
+    high = min((ends[1], a.kind[1] == "]", 0), (ends[3], b.kind[1] == "]", 1))
     if low[0] >= high[0]:
         return None
-    items = (Expr(Node("num", (low[0],))), Expr(Node("num", (high[0],))))
+    items = (a, b)[low[2]].items[0], (a, b)[high[2]].items[1]
     return Seq(("(" if low[1] else "[") + ("]" if high[1] else ")"), items)

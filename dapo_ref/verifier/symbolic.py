@@ -7,6 +7,7 @@ this module imports sympy.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -14,8 +15,9 @@ import mpmath
 import sympy
 from mpmath import libmp
 
+from dapo_ref.verifier.exact import Evaluator
 from dapo_ref.verifier.values import Node, size, symbols
-from dapo_ref.verifier.verdict import MAX_BITS, TooBigError, UndefinedError, UnparsableError
+from dapo_ref.verifier.verdict import MAX_BITS, InexactError, TooBigError, UndefinedError, UnparsableError
 
 QUICK_DIGITS = 30  # settles nearly every inequality
 SURE_DIGITS = 1_000  # constants: a relative difference above 10^-800 is seen
@@ -275,13 +277,13 @@ def evaluate(node: Node, point: Mapping[str, Fraction], digits: int, real: bool 
 
 
 def agree(left: Any, right: Any, digits: int) -> bool:
-    """Whether two values agree to four fifths of the digits, relative to the larger (absolute below 1)."""
+    """Whether two values agree to four fifths of the digits, or cannot be told from zero."""
     with mpmath.workdps(digits):
         difference = abs(left - right)
         if difference == 0:
             return True
-        scale = max(0.0, magnitude(left), magnitude(right))
-        return magnitude(difference) < scale - 0.8 * digits * 3.32
+        scale = max(magnitude(left), magnitude(right))
+        return magnitude(difference) < max(scale - 0.8 * mpmath.mp.prec, -0.9 * mpmath.mp.prec)
 
 
 def equal(left: Node, right: Node, points: list[dict[str, Fraction]]) -> bool:
@@ -354,7 +356,8 @@ def disproved(left: Node, right: Node) -> bool:
         expanded = sympy.expand(to_sympy(difference))
     except UnparsableError:
         return False
-    return bool(expanded.is_Rational) and expanded != 0
+    total = sympy.Add(*sympy.Add.make_args(expanded))  # evaluated: joins what was kept apart so far
+    return bool(total.is_Rational) and total != 0
 
 
 _SYMPY_FUNCTIONS = {
@@ -375,6 +378,9 @@ def to_sympy(node: Node) -> sympy.Expr:
     Raises:
         UnparsableError: an operator or a power outside what expansion is allowed to see.
     """
+    if not symbols(node):
+        with suppress(InexactError, UndefinedError):
+            node = Node("num", (Evaluator()(node),))
     if node.op == "num":
         return sympy.Rational(node.args[0].numerator, node.args[0].denominator)
     if node.op == "sym":

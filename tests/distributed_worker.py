@@ -1,0 +1,86 @@
+"""Run under `accelerate launch` by `test_distributed.py`: what the engine does with several processes.
+
+Each scenario builds a policy under ZeRO-3, trains one rollout step on a fixed batch with real
+micro-batches, and the main process saves what came out.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from accelerate.state import AcceleratorState
+
+from dapo_ref.config import Config
+from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome
+from dapo_ref.engine import Engine, leave
+from dapo_ref.metrics import StepMetrics
+from dapo_ref.rollout import sample_groups
+from dapo_ref.scoring import rewards_of
+from tests.helpers import char_tokenizer, filled_batch, random_groups
+from train import Trainer
+
+
+def train_once(engine: Engine, config: Config, shape: list[list[int]], work: Path) -> dict:
+    """One rollout step's updates on fixed groups; the metrics record."""
+    trainer = Trainer(config, engine, None, char_tokenizer(), random_groups(shape))
+    trainer.folder.path.mkdir(parents=True, exist_ok=True)
+    groups = random_groups(shape)
+    buffer = GroupBuffer(len(groups), any_outcome)
+    buffer.add(groups, torch.tensor([[r.correct for r in g.rollouts] for g in groups]))
+    metrics = StepMetrics()
+    metrics.add_rollout(buffer, groups, rewards_of(groups, config))
+    trainer.update_policy(0, filled_batch(groups, config.overlong_filtering), metrics)
+    return metrics.record(engine, 1, trainer.updates, config.learning_rate)
+
+
+def full_state(engine: Engine) -> dict[str, torch.Tensor]:
+    return {name: value.to("cpu", copy=True) for name, value in engine.full_parameters()}
+
+
+def is_sharded(engine: Engine) -> bool:
+    """Every parameter is away from its module, as ZeRO-3 leaves it, except the small ones that it keeps."""
+    threshold = engine.accelerator.deepspeed_config["zero_optimization"]["stage3_param_persistence_threshold"]
+    parameters = list(engine.policy.parameters())
+    large = [p for p in parameters if p.ds_numel > threshold]
+    return len(large) > 0 and all(p.data.numel() == 0 for p in large)
+
+
+def check_rollouts(engine: Engine, config: Config) -> dict:
+    """Sampling on full weights, and that the model comes back sharded also when generation raises."""
+    prompts = [(g.problem, g.prompt_ids) for g in random_groups([[1]] * 4)]
+    before = is_sharded(engine)
+    with engine.sampler() as model:
+        mine = prompts[engine.rank :: engine.world_size]
+        engine.seed(1)
+        groups = sample_groups(model, char_tokenizer(), mine, config.sampling, [2])
+    after = is_sharded(engine)
+    try:
+        with engine.sampler():
+            raise RuntimeError("in the middle of generation")
+    except RuntimeError:
+        after_raising = is_sharded(engine)
+    ids = engine.gather([[r.response_ids for r in g.rollouts] for g in groups])
+    return {"sharded": [before, after, after_raising], "groups": len(ids), "ids": ids}
+
+
+def main(work: Path) -> None:
+    scenarios = json.loads((work / "scenarios.json").read_text())
+    for name, scenario in scenarios.items():
+        AcceleratorState._reset_state(reset_partial_state=True)
+        config = Config(**scenario["config"], output_dir=str(work / "runs" / name))
+        engine = Engine(config)
+        result = {"rank": engine.gather([engine.rank]), "world": engine.world_size}
+        if scenario.get("rollouts"):
+            result |= check_rollouts(engine, config)
+        result["record"] = train_once(engine, config, scenario["shape"], work)
+        state = full_state(engine)
+        if engine.is_main:
+            torch.save({"result": result, "state": state}, work / f"{name}.{engine.world_size}.pt")
+    engine.barrier()
+    engine.close()
+    leave(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,168 @@
+"""Two real ZeRO-3 processes over gloo do what one does, and what plain PyTorch does.
+
+One launch a world size runs every scenario of `SCENARIOS` in `distributed_worker.py`; the tests read the
+results.
+"""
+
+import json
+
+import pytest
+import torch
+
+from dapo_ref.config import Config
+from tests.helpers import ROOT, filled_batch, launch, random_groups, random_llama, save_model
+
+# Ragged: responses of 1 to 40 tokens, so that the processes hold different numbers of tokens and of rows.
+RAGGED = [[1, 40, 7, 12], [5, 2, 33, 9], [3, 3, 28, 1], [17, 8, 2, 21]]
+BASE = {
+    "precision": "fp32",
+    "prompts_per_step": 4,
+    "group_size": 4,
+    "responses_per_update": 16,
+    "max_response_length": 40,
+    "overlong_cache_length": 10,
+    "rollout_batch_size": 8,
+    "dynamic_sampling": False,
+    "learning_rate": 1e-2,
+    "warmup_steps": 1,
+    "weight_decay": 0.1,
+    "max_grad_norm": 0.5,  # below the gradient's norm: the clip is at work
+}
+BUDGETS = {1: 10_000, 2: 350, 5: 110}  # micro-batches in one process: tokens_per_microbatch
+
+
+def scenarios(work):
+    found = {}
+    for tied in (False, True):
+        model = str(save_model(work / f"model_{tied}", tied))
+        for count, budget in BUDGETS.items():
+            settings = BASE | {"model": model, "tokens_per_microbatch": budget}
+            found[f"{'tied' if tied else 'untied'}_{count}"] = {"config": settings, "shape": RAGGED}
+    base = BASE | {"model": str(work / "model_False"), "tokens_per_microbatch": 350}
+    found["several_updates"] = {
+        "config": base | {"responses_per_update": 4},
+        "shape": RAGGED,
+        "rollouts": True,
+    }
+    found["group"] = {"config": base | {"token_normalization": "group"}, "shape": RAGGED}
+    found["sample_level"] = {"config": base | {"loss_aggregation": "sample_level"}, "shape": RAGGED}
+    found["overlong_filtering"] = {"config": base | {"overlong_filtering": True}, "shape": RAGGED}
+    found["dual_clip"] = {"config": base | {"dual_clip": 10.0, "responses_per_update": 8}, "shape": RAGGED}
+    found["checkpointing"] = {"config": base | {"gradient_checkpointing": True}, "shape": RAGGED}
+    one = base | {"prompts_per_step": 1, "group_size": 2, "responses_per_update": 2}
+    # Two responses of which one is truncated and filtered out, and each process gets one of them.
+    found["only_padding"] = {"config": one | {"overlong_filtering": True}, "shape": [[9, 4]]}
+    return found
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """{scenario: {processes: what came out}}, and the scenarios' settings."""
+    work = tmp_path_factory.mktemp("distributed")
+    settings = scenarios(work)
+    (work / "scenarios.json").write_text(json.dumps(settings))
+    for processes in (1, 2):
+        launch(ROOT / "tests/distributed_worker.py", str(work), num_processes=processes)
+    return settings, {
+        name: {n: torch.load(work / f"{name}.{n}.pt", weights_only=False) for n in (1, 2)}
+        for name in settings
+    }
+
+
+def largest_difference(state, other):
+    return max(float((state[k] - other[k]).abs().max() / other[k].abs().max()) for k in other)
+
+
+NAMES = [
+    *(f"{head}_{count}" for head in ("untied", "tied") for count in BUDGETS),
+    *("several_updates", "group", "sample_level", "overlong_filtering", "dual_clip", "checkpointing"),
+    "only_padding",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_processes_give_the_parameters_of_one(outcomes, name):
+    one, two = outcomes[1][name][1], outcomes[1][name][2]
+    assert two["result"]["rank"] == [0, 1]
+    assert two["result"]["world"] == 2
+    assert one["state"].keys() == two["state"].keys()
+    assert largest_difference(two["state"], one["state"]) <= 1e-6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_processes_report_the_metrics_of_one(outcomes, name):
+    one, two = (outcomes[1][name][n]["result"]["record"] for n in (1, 2))
+    assert one.keys() == two.keys()
+    for key in one:
+        if not key.startswith(("time/", "memory/")):
+            assert two[key] == pytest.approx(one[key], rel=1e-5, abs=1e-7), key
+    assert one["grad_norm"] > 0
+
+
+@pytest.mark.parametrize("head", ["untied", "tied"])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_number_of_micro_batches_changes_nothing(outcomes, head, processes):
+    states = [outcomes[1][f"{head}_{count}"][processes]["state"] for count in BUDGETS]
+    for state in states[1:]:
+        assert largest_difference(state, states[0]) <= 1e-6
+
+
+def plain_update(settings, shape):
+    """The same update in plain PyTorch: one row at a time, all logits, Eq. 8 with loops, AdamW, no
+    DeepSpeed."""
+    config = Config(**settings)
+    model = random_llama(tied="True" in settings["model"])
+    batch = filled_batch(random_groups(shape), config.overlong_filtering)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+    )
+    trained = [row for row in range(len(batch)) if batch.trained[row]]
+    num_tokens = sum(len(batch.response_ids[row]) for row in trained)
+    loss = torch.zeros(())
+    for row in trained:
+        prompt, response = batch.prompt_ids[row], batch.response_ids[row]
+        logits = model(input_ids=torch.tensor([prompt + response])).logits[0]
+        for t, token in enumerate(response):
+            logp = torch.log_softmax(logits[len(prompt) - 1 + t], dim=-1)[token]
+            ratio = (logp - logp.detach()).exp()  # 1 on the first update, where the clip cannot bind
+            loss = loss - ratio * batch.advantages[row] / num_tokens
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+    optimizer.step()
+    return float(norm), {name: value.detach() for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("name", ["untied_5", "tied_5", "overlong_filtering", "only_padding"])
+def test_an_update_equals_plain_pytorch(outcomes, name, processes):
+    settings, found = outcomes
+    norm, state = plain_update(settings[name]["config"], settings[name]["shape"])
+    outcome = found[name][processes]
+    assert outcome["result"]["record"]["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    assert largest_difference(outcome["state"], state) <= 2e-6
+
+
+def test_gradient_checkpointing_changes_nothing(outcomes):
+    plain, checkpointed = (outcomes[1][name][2]["state"] for name in ("untied_2", "checkpointing"))
+    assert largest_difference(checkpointed, plain) <= 1e-6
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_policy_is_sharded_before_and_after_rollouts_and_after_an_error_in_one(outcomes, processes):
+    result = outcomes[1]["several_updates"][processes]["result"]
+    assert result["sharded"] == [True, True, True]
+    assert result["groups"] == 4
+
+
+def test_processes_sample_differently(outcomes):
+    ids = outcomes[1]["several_updates"][2]["result"]["ids"]
+    assert ids[0] != ids[2]  # the first prompt of either process
+
+
+def test_first_ratio_is_one_where_old_logprobs_come_from_the_same_weights(outcomes):
+    # With one update a step, π_old is π_θ: the largest ratio over all tokens is 1.
+    for processes in (1, 2):
+        record = outcomes[1]["untied_2"][processes]["result"]["record"]
+        assert record["policy/ratio_max"] == pytest.approx(1.0, abs=1e-5)
+    # With four, θ moves away from π_old after the first, and the ratio with it.
+    assert outcomes[1]["several_updates"][2]["result"]["record"]["policy/ratio_max"] > 1.01

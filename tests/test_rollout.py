@@ -1,0 +1,136 @@
+"""`dapo_ref/rollout.py` and sampling = training: what is recomputed is what was sampled from."""
+
+import dataclasses
+
+import pytest
+import torch
+from transformers import GenerationConfig
+
+from dapo_ref.config import Config
+from dapo_ref.data import Problem
+from dapo_ref.rollout import cut_at_end, end_token_ids, generation_config, sample_groups
+from tests.helpers import END, char_tokenizer, random_llama, reference_logprobs
+
+SAMPLING = dataclasses.replace(Config().sampling, group_size=3, max_response_length=12, rollout_batch_size=4)
+PROMPTS = [
+    (Problem((), "0", f"test#{i}"), [1, *range(10, 10 + n)]) for i, n in enumerate([2, 7, 4])
+]  # ragged, so that all but one are left-padded
+
+
+def greedy(model, prompt, length):
+    ids = list(prompt)
+    for _ in range(length):
+        ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+        if ids[-1] == END:
+            break
+    return ids[len(prompt) :]
+
+
+class Recorder:
+    """Stands in for torch.multinomial: picks like it and keeps the distributions it was given."""
+
+    def __init__(self):
+        self.probs = []
+        self.original = torch.multinomial
+
+    def __call__(self, probs, num_samples, **kwargs):
+        self.probs.append(probs.clone())
+        return self.original(probs, num_samples, **kwargs)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_sampled_distribution_is_the_trained_one(monkeypatch, temperature):
+    # The sampler's own probability of each token, left-padded and cached, against one plain forward pass a
+    # row.
+    model = random_llama()
+    sampling = dataclasses.replace(SAMPLING, temperature=temperature, rollout_batch_size=9)
+    recorder = Recorder()
+    monkeypatch.setattr(torch, "multinomial", recorder)
+    torch.manual_seed(0)
+    groups = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
+    rows = [(group.prompt_ids, r.response_ids) for group in groups for r in group.rollouts]
+    checked = 0
+    for row, (prompt, response) in enumerate(rows):
+        expected, _ = reference_logprobs(model, prompt, response, temperature)
+        for t, token in enumerate(response):
+            sampled = recorder.probs[t][row, token].log()
+            assert abs(float(sampled - expected[t].detach())) <= 1e-4
+            checked += 1
+    assert checked == sum(len(response) for _, response in rows)
+
+
+def test_the_models_own_generation_defaults_take_no_part(monkeypatch):
+    results = []
+    for own in (
+        GenerationConfig(),
+        GenerationConfig(top_k=50, temperature=0.6, repetition_penalty=1.1, top_p=0.8),
+    ):
+        model = random_llama()
+        model.generation_config = own
+        recorder = Recorder()
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "multinomial", recorder)
+            torch.manual_seed(0)
+            groups = sample_groups(model, char_tokenizer(), PROMPTS, SAMPLING, [END])
+        results.append(([r.response_ids for g in groups for r in g.rollouts], recorder.probs))
+    (ids, probs), (other_ids, other_probs) = results
+    assert ids == other_ids
+    assert all(torch.equal(a, b) for a, b in zip(probs, other_probs, strict=True))
+    assert (probs[0] > 0).all()  # no top-k, no nucleus: every word can be sampled
+
+
+def test_groups_keep_their_prompts_and_order():
+    groups = sample_groups(random_llama(), char_tokenizer(), PROMPTS, SAMPLING, [END])
+    assert [group.problem.source for group in groups] == ["test#0", "test#1", "test#2"]
+    assert [group.prompt_ids for group in groups] == [ids for _, ids in PROMPTS]
+    assert [len(group.rollouts) for group in groups] == [3, 3, 3]
+
+
+def test_left_padding_and_batching_change_no_token():
+    # Greedy by temperature → 0: batch of ragged rows against one row at a time without padding or cache.
+    model = random_llama()
+    sampling = dataclasses.replace(SAMPLING, temperature=1e-4, group_size=1)
+    groups = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
+    for group, (_, prompt) in zip(groups, PROMPTS, strict=True):
+        assert group.rollouts[0].response_ids == greedy(model, prompt, 12)
+
+
+def test_end_token_is_part_of_the_response_and_decides_truncation():
+    model = random_llama()
+    model.lm_head.weight.data[END] *= 3  # end early, often
+    sampling = dataclasses.replace(SAMPLING, group_size=16, rollout_batch_size=64)
+    torch.manual_seed(0)
+    rollouts = [
+        r for g in sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END]) for r in g.rollouts
+    ]
+    ended = [r for r in rollouts if not r.truncated]
+    truncated = [r for r in rollouts if r.truncated]
+    assert ended
+    assert truncated
+    assert all(r.response_ids.index(END) == len(r.response_ids) - 1 for r in ended)
+    assert all(END not in r.response_ids and len(r.response_ids) == 12 for r in truncated)
+    assert all("<|" not in r.text for r in rollouts)
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"), [([5, 2, 2], [5, 2]), ([2], [2]), ([5, 6], [5, 6]), ([7, 9, 2], [7, 9])]
+)
+def test_cut_at_the_first_end_token(ids, expected):
+    assert cut_at_end(ids, [2, 9]) == expected
+
+
+def test_tokenizer_and_model_may_disagree_on_the_end_token():
+    model, tokenizer = random_llama(eos_token_id=5), char_tokenizer()
+    model.generation_config = GenerationConfig(eos_token_id=[5, 7])
+    assert end_token_ids(tokenizer, model) == [2, 5, 7]
+    tokenizer.eos_token = None
+    model.config.eos_token_id = None
+    model.generation_config = None
+    with pytest.raises(ValueError, match="end-of-sequence"):
+        end_token_ids(tokenizer, model)
+
+
+def test_generation_config_names_every_sampling_rule_it_leaves_out():
+    config = generation_config(SAMPLING, [2], pad_id=0)
+    assert (config.do_sample, config.top_k, config.repetition_penalty, config.num_beams) == (True, 0, 1.0, 1)
+    assert (config.temperature, config.top_p, config.max_new_tokens) == (1.0, 1.0, 12)

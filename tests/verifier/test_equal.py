@@ -1,0 +1,126 @@
+"""Equivalence: stages and statuses. What single pairs decide is in `cases.jsonl`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dapo_ref.verifier import Status, check_reference, is_equivalent, judge
+from dapo_ref.verifier.equal import compare, plain_form, read_integer
+from dapo_ref.verifier.verdict import MAX_LOGGED_CHARS, NeedsSymbolicError
+
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
+@pytest.mark.parametrize(
+    ("response", "status"),
+    [
+        ("Answer: 25", Status.CORRECT),
+        ("Answer: 26", Status.WRONG),
+        ("no mark at all", Status.NO_ANSWER),
+        ("Answer: 25 or 26", Status.MULTIPLE),
+        ("\\boxed{25} and \\boxed{26}", Status.MULTIPLE),
+        ("Answer: 25 26", Status.UNPARSABLE),
+        ("Answer: 9^{9^9}", Status.TOO_BIG),
+        ("Answer: " + "7" * 3_000, Status.TOO_BIG),
+        ("Answer: 1/0", Status.UNPARSABLE),
+    ],
+)
+def test_status(response: str, status: Status) -> None:
+    verdict = judge(response, "25")
+    assert verdict.status is status
+    assert verdict.correct is (status is Status.CORRECT)
+
+
+def test_logged_answer_is_bounded() -> None:
+    verdict = judge("Answer: " + "7" * 3_000, "25")
+    assert verdict.answer is not None
+    assert len(verdict.answer) == MAX_LOGGED_CHARS + 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference"),
+    [
+        ("1/2", "0.5"),
+        ("x(x+1)", "x^2+x"),
+        ("(2,1)", "(1,2)"),
+        ("25 or 26", "25"),
+        ("\\sqrt{16}", "4"),
+        ("A", "B"),
+    ],
+)
+def test_exact_stages_need_no_symbolic_one(answer: str, reference: str) -> None:
+    compare(answer, reference, symbolic=False)  # raises NeedsSymbolicError if they do
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference"), [("\\sqrt{12}", "2\\sqrt{3}"), ("\\sin 2x", "2 \\sin x \\cos x")]
+)
+def test_symbolic_stage_is_asked_for(answer: str, reference: str) -> None:
+    with pytest.raises(NeedsSymbolicError):
+        compare(answer, reference, symbolic=False)
+    assert compare(answer, reference, symbolic=True) is Status.CORRECT
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference"),
+    [
+        ("2^{2^{-1000}}", "1"),  # differs from 1 in the 302nd digit
+        ("\\sqrt{2} + 10^{-300}", "\\sqrt{2}"),
+        ("x + 10^{-90}", "x"),
+        ("\\sqrt{x} + 10^{-200}", "\\sqrt{x}"),  # below the digits compared: sympy's expansion sees it
+        ("\\frac{1}{2004!}", "\\frac{1}{2006!}"),
+        ("e^{-2000}", "e^{-2001}"),
+        ("e^{-2000}", "0"),
+        ("1 - 1/e", "1 + 1/e"),
+        ("|x|", "x"),
+        ("\\lfloor x \\rfloor", "x"),
+    ],
+)
+def test_near_misses(answer: str, reference: str) -> None:
+    assert not is_equivalent(answer, reference)
+
+
+def test_positive_names() -> None:
+    """Names stand for positive reals: √(1/n) = 1/√n, and a root's branch is not an objection."""
+    assert is_equivalent("\\sqrt{1/n}", "\\frac{1}{\\sqrt{n}}")
+    assert is_equivalent("x^{2/3}", "\\sqrt[3]{x}^2")
+
+
+def test_read_integer() -> None:
+    assert read_integer(" 007 ") == 7
+    assert read_integer("-1,234,567") == -1234567
+    assert [read_integer(text) for text in ("1,23", "1 2", "", "٢٥", "²", "5.0", "9" * 5_000)] == [None] * 7
+
+
+def test_plain_form_never_joins_digits() -> None:
+    assert plain_form("1 2") == "1 2"
+    assert plain_form("( 1 , 2 )") == "(1,2)"
+    assert plain_form(".5") != plain_form("5")
+
+
+@pytest.mark.parametrize(
+    "reference", ["34", "-7", "\\frac{3}{4}", "(1, 2)", "\\text{east}", "x^2+1", "52_8", "2, 3"]
+)
+def test_check_reference_accepts(reference: str) -> None:
+    assert check_reference(reference) is None
+
+
+@pytest.mark.parametrize("reference", ["", "  ", "9" * 3_000, "**"])
+def test_check_reference_refuses_in_one_line(reference: str) -> None:
+    reason = check_reference(reference)
+    assert reason is not None
+    assert "\n" not in reason
+
+
+def test_import_and_integers_load_neither_sympy_nor_torch() -> None:
+    code = "\n".join(
+        [
+            "import sys, dapo_ref.verifier as v",
+            "assert v.verify('Answer: 5', '5') and v.verify('Answer: 1/2', '0.5')",
+            "assert not {'sympy', 'mpmath', 'torch', 'multiprocessing'} & set(sys.modules), 'loaded too early'",
+            "assert v.verify('Answer: \\\\sqrt{8}', '2\\\\sqrt{2}') and 'sympy' in sys.modules",
+        ]
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
