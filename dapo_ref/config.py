@@ -113,6 +113,7 @@ class Config:
     weight_decay: float = option(0.1, "of AdamW [recipe: 0.1]")
     adam_beta1: float = option(0.9, "of AdamW [recipe: 0.9]")
     adam_beta2: float = option(0.999, "of AdamW [recipe: 0.999]")
+    adam_eps: float = option(1e-8, "of AdamW [recipe: 1e-8]")
     max_grad_norm: float = option(1.0, "gradient-norm clip [recipe: 1.0]")
     max_skipped_updates: int = option(5, "stop after so many updates in a row with a non-finite gradient")
 
@@ -158,7 +159,7 @@ class Config:
         )
         for name in not_negative.split():
             _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("temperature", "verifier_timeout_s", "max_grad_norm"):
+        for name in ("temperature", "verifier_timeout_s", "max_grad_norm", "adam_eps"):
             _require(getattr(self, name) > 0, f"{name} must be above 0, got {getattr(self, name)}")
         for name in ("adam_beta1", "adam_beta2", "clip_eps_low"):
             _require(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1), got {getattr(self, name)}")

@@ -159,6 +159,7 @@ class Engine(Processes):
             self.policy.parameters(),
             lr=config.learning_rate,
             betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_eps,
             weight_decay=config.weight_decay,
         )
         self._zero, _ = self.accelerator.prepare(self.policy, optimizer)
