@@ -27,7 +27,7 @@ Departures (the README lists them with their reasons)
         1e-6 to the denominator. Both are the default here; `unbiased=False` is the population std.
     D3  Dual clip. The authors' code also bounds the term for negative advantages by c·Â (c = 10). It is a
         function of its own here, `dual_clip`, and off by default.
-    D5  Far ratios. Today's verl clamps log rᵢₜ to ±20. Here r is what Eq. 9 says: where the clip binds the
+    D9  Far ratios. Today's verl clamps log rᵢₜ to ±20. Here r is what Eq. 9 says: where the clip binds the
         gradient is 0 up to log r = 88, the range of float32, and beyond that it is not finite, so that the
         update is skipped and counted instead of made with a number that is in no equation.
 """

@@ -2,7 +2,7 @@
 
     python tests/mutations.py               every mutation; exit code 1 if one survives
     python tests/mutations.py --list        their names
-    python tests/mutations.py --only NAME   one of them
+    python tests/mutations.py --only NAME   one of them, or those of one file, such as loss.py
 
 A mutation replaces a text that stands exactly once in its file and runs the file's tests until the first
 failure, which is reported as the test that killed it. To add one, add a row to `MUTATIONS`; for a new file,
@@ -40,6 +40,9 @@ TESTS = {
     "loss.py": ["tests/test_loss.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
+    "objective.py": ["tests/test_objective.py"],
+    "batching.py": ["tests/test_batching.py"],
+    "logprobs.py": ["tests/test_logprobs.py"],
 }
 
 MUTATIONS = {
@@ -101,6 +104,9 @@ MUTATIONS = {
             "dual clip for positive advantages", "torch.where(advantages < 0,", "torch.where(advantages > 0,"
         ),
         Mutation("dual clip from above", "torch.maximum(surrogate,", "torch.minimum(surrogate,"),
+        Mutation(
+            "dual clip stops the gradient", "torch.maximum(surrogate,", "torch.maximum(surrogate.detach(),"
+        ),
         Mutation("dual clip at c alone", "clip_ratio_c * advantages)", "-clip_ratio_c + 0 * advantages)"),
         Mutation("dual clip of c = 1", "if not clip_ratio_c > 1.0", "if not clip_ratio_c >= 1.0"),
         # Eq. 12, 8, 5
@@ -149,6 +155,12 @@ MUTATIONS = {
             "old logprobs under the mask reach the gradient",
             "_masked(old_logprobs, response_mask))",
             "old_logprobs)",
+        ),
+        Mutation("masking stops the gradient", "x.masked_fill(~", "x.detach().masked_fill(~"),
+        Mutation(
+            "one advantage for all",
+            "return per_response.unsqueeze(1)",
+            "return per_response[:1].unsqueeze(1)",
         ),
         Mutation("sign of the loss", "return -token_level_mean(", "return token_level_mean("),
         Mutation(
@@ -268,6 +280,154 @@ MUTATIONS = {
         Mutation("rate never forgets", "self.generated /= 2", "self.generated /= 1"),
         Mutation("rate forgets at once", "self.qualified += qualified", "self.qualified = qualified"),
     ],
+    "objective.py": [
+        Mutation(
+            "epsilons crossed",
+            '"clip_eps_high": config.clip_eps_high',
+            '"clip_eps_high": config.clip_eps_low',
+        ),
+        Mutation(
+            "padding trained",
+            "micro.advantages, micro.loss_mask, num_tokens",
+            "micro.advantages, micro.response_mask, num_tokens",
+        ),
+        Mutation("responses for tokens", "num_tokens=mini.num_tokens", "num_tokens=mini.num_responses"),
+        Mutation("own tokens", "num_tokens=mini.num_tokens", "num_tokens=micro.loss_mask.sum()"),
+        Mutation("dual clip never reached", "if config.dual_clip:", "if False:"),
+        Mutation(
+            "dual clip of the recipe always", "micro.advantages, config.dual_clip)", "micro.advantages, 10.0)"
+        ),
+        Mutation("variant upside down", "return -aggregate(", "return aggregate("),
+        Mutation(
+            "variants never chosen",
+            "return dapo if aggregate is _by_minibatch and not config.dual_clip else variant",
+            "return dapo",
+        ),
+        Mutation("dual clip shadowed", "is _by_minibatch and not config.dual_clip", "is _by_minibatch"),
+        Mutation("normalization never reached", '"group"): _by_group', '"group"): _by_minibatch'),
+        Mutation("aggregation never reached", '"minibatch"): _by_response', '"minibatch"): _by_minibatch'),
+        Mutation(
+            "groups for responses",
+            "micro.loss_mask, mini.num_responses)",
+            "micro.loss_mask, mini.num_groups)",
+        ),
+        Mutation("own responses", "micro.loss_mask, mini.num_responses)", "micro.loss_mask, len(x))"),
+        Mutation(
+            "responses for groups",
+            "micro.group_tokens, mini.num_groups)",
+            "micro.group_tokens, mini.num_responses)",
+        ),
+    ],
+    "batching.py": [
+        # What is divided by
+        Mutation("filtered tokens counted", "batch.lengths[member & batch.trained]", "batch.lengths[member]"),
+        Mutation(
+            "tokens of the whole batch",
+            "batch.lengths[member & batch.trained]",
+            "batch.lengths[batch.trained]",
+        ),
+        Mutation(
+            "groups counted as responses", "len(batch.group_index[member].unique())", "int(member.sum())"
+        ),
+        Mutation("filtered tokens in the group", "batch.lengths * batch.trained", "batch.lengths * 1"),
+        Mutation(
+            "a response's tokens for its group's",
+            "group_tokens=group_tokens[batch.group_index[rows]]",
+            "group_tokens=lengths",
+        ),
+        # Masks
+        Mutation("one token of padding trained", "< lengths[:, None]", "<= lengths[:, None]"),
+        Mutation("last token never trained", "< lengths[:, None]", "< lengths[:, None] - 1"),
+        Mutation("truncated responses trained", "response_mask & batch.trained[rows, None]", "response_mask"),
+        Mutation("only truncated responses trained", "trained=~truncated if", "trained=truncated if"),
+        Mutation(
+            "overlong filtering always",
+            "if overlong_filtering else torch.ones_like(truncated)",
+            "if True else truncated",
+        ),
+        Mutation("empty micro-batch trains", "nothing = torch.zeros(1, 1,", "nothing = torch.ones(1, 1,"),
+        # Which rows, where
+        Mutation(
+            "groups interleaved",
+            ".repeat_interleave(len(groups[0].rollouts))",
+            ".repeat(len(groups[0].rollouts))",
+        ),
+        Mutation(
+            "mini-batch too large",
+            "-(-num_groups // groups_per_update)",
+            "max(num_groups // groups_per_update, 1)",
+        ),
+        Mutation("processes out of step", "range(-len(planned) % num_processes)", "range(0)"),
+        Mutation(
+            "all processes take the same", "planned[process_index::num_processes]", "planned[::num_processes]"
+        ),
+        Mutation(
+            "neighbours on one process",
+            "planned[process_index::num_processes]",
+            "planned[process_index * (len(planned) // num_processes) :][: len(planned) // num_processes]",
+        ),
+        Mutation("shortest first", "(-sizes[row], row)", "(sizes[row], row)"),
+        Mutation(
+            "one row over the budget",
+            "(end + 1 - start) * sizes[start] > budget",
+            "(end - start) * sizes[start] > budget",
+        ),
+        Mutation(
+            "one row under the budget",
+            "(end + 1 - start) * sizes[start] > budget",
+            "(end + 2 - start) * sizes[start] > budget",
+        ),
+        Mutation(
+            "prompt not in the budget",
+            "len(batch.prompt_ids[row]) + len(batch.response_ids[row])",
+            "len(batch.response_ids[row])",
+        ),
+        Mutation(
+            "another row's advantage",
+            "advantages=batch.advantages[rows]",
+            "advantages=batch.advantages[: len(rows)]",
+        ),
+        Mutation("prompt one token longer", "[len(p) for p in prompts]", "[len(p) + 1 for p in prompts]"),
+        Mutation("padded on the left", "padded[i, : len(row)]", "padded[i, -len(row) :]"),
+    ],
+    "logprobs.py": [
+        # Which state predicts which token
+        Mutation("state of the token itself", "hidden[row, position - 1]", "hidden[row, position]"),
+        Mutation("label off by one", "input_ids[row, position]", "input_ids[row, position - 1]"),
+        Mutation("first row's prompt length", "prompt_lengths[row] + step", "prompt_lengths[0] + step"),
+        Mutation(
+            "values exchanged",
+            "(mask, logprobs), empty.masked_scatter(mask, entropy)",
+            "(mask, entropy), empty.masked_scatter(mask, logprobs)",
+        ),
+        # Values
+        Mutation("temperature forgotten", "bias).float() / temperature", "bias).float()"),
+        Mutation("temperature multiplied", "bias).float() / temperature", "bias).float() * temperature"),
+        Mutation(
+            "bias forgotten", "F.linear(hidden, weight, bias).float()", "F.linear(hidden, weight).float()"
+        ),
+        Mutation("not normalised", ".squeeze(1) - log_norm[rows]", ".squeeze(1)"),
+        Mutation("entropy without the normaliser", "log_norm[rows] - probs.mul_", "-probs.mul_"),
+        Mutation(
+            "a token lost at each chunk", "slice(start, start + size)", "slice(start, start + size - 1)"
+        ),
+        Mutation("one chunk for all", "CHUNK_ELEMENTS // vocab_size", "CHUNK_ELEMENTS"),
+        # Gradients
+        Mutation(
+            "temperature forgotten in the gradient",
+            "grad_logprobs[rows, None] / ctx.temperature",
+            "grad_logprobs[rows, None]",
+        ),
+        Mutation("one-hot forgotten", ".scatter_add_(1, targets[rows, None], scale)", ""),
+        Mutation("sign of the softmax", "probs.mul_(-scale)", "probs.mul_(scale)"),
+        Mutation(
+            "weight's gradient of the last chunk",
+            "grad_weight += grad_logits.T",
+            "grad_weight = grad_logits.T",
+        ),
+        Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
+        Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),
+    ],
 }
 
 
@@ -341,16 +501,16 @@ def main() -> int:
         description="Put one-line faults into a copy; name the test that sees each."
     )
     parser.add_argument("--list", action="store_true", help="print the names and do nothing")
-    parser.add_argument("--only", metavar="NAME", help="run the one of this name")
+    parser.add_argument("--only", metavar="NAME", help="run the one of this name, or those of this file")
     arguments = parser.parse_args()
     rows = [(file, mutation) for file, mutations in MUTATIONS.items() for mutation in mutations]
-    chosen = [(file, mutation) for file, mutation in rows if arguments.only in (None, mutation.name)]
+    chosen = [(file, mutation) for file, mutation in rows if arguments.only in (None, mutation.name, file)]
     if not chosen:
-        parser.error(f"no mutation is named {arguments.only!r}; --list shows the names")
+        parser.error(f"no mutation or file is named {arguments.only!r}; --list shows the names")
     if arguments.list:
         print("\n".join(f"{file}: {mutation.name}" for file, mutation in chosen))
         return 0
-    for module in ("torch", "hypothesis"):
+    for module in ("torch", "hypothesis", "transformers"):
         importlib.import_module(module)
     sys.dont_write_bytecode = True  # a file changed twice within a second would look unchanged
     survivors = []

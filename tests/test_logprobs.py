@@ -63,6 +63,21 @@ def test_no_logits_are_kept_for_backward(monkeypatch):
     assert sum(saved) == 64 * 8 + 1000 * 8 + 2 * 64
 
 
+def test_no_more_logits_than_a_chunk_are_made_at_once(monkeypatch):
+    # 7 tokens × 11 words at 22 logits a chunk: 2, 2, 2 and 1 tokens, and the same again in the backward pass.
+    made = []
+    plain_logits = module._scaled_logits
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 22)
+    monkeypatch.setattr(
+        module, "_scaled_logits", lambda *args: made.append(len(args[0])) or plain_logits(*args)
+    )
+    hidden = torch.randn(7, 5, requires_grad=True)
+    logp, _ = token_logprobs(hidden, torch.randn(11, 5), None, torch.zeros(7, dtype=torch.long))
+    assert made == [2, 2, 2, 1]
+    logp.sum().backward()
+    assert made == [2, 2, 2, 1] * 2
+
+
 def test_no_tokens_give_zero_gradients_and_keep_the_graph():
     weight = torch.randn(4, 3, requires_grad=True)
     hidden = torch.randn(0, 3, requires_grad=True)

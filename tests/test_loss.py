@@ -570,7 +570,7 @@ def test_a_micro_batch_without_valid_tokens_adds_exactly_zero(filler: float) -> 
 
 def test_a_far_ratio_has_a_finite_gradient_of_zero_where_the_clip_binds() -> None:
     """float32, log-ratio ±80: r = 5.5e34 and 1.8e-35. Â > 0 is bound above, Â < 0 below; the other two pull
-    back with −Â·r/N (D5: the log-ratio itself is not bounded)."""
+    back with −Â·r/N (D9: the log-ratio itself is not bounded)."""
     logprobs = torch.tensor([[80.0, -80.0], [80.0, -80.0]], requires_grad=True)
     mask = torch.ones(2, 2, dtype=torch.bool)
     loss = dapo_loss(logprobs, torch.zeros(2, 2), torch.tensor([1.0, -1.0]), mask, num_tokens=4, **CLIP)

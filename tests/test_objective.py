@@ -1,0 +1,109 @@
+"""`dapo_ref/objective.py`: the loss that a configuration asks for is the one of its equation."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+
+from dapo_ref.batching import MiniBatch
+from dapo_ref.config import Config
+from dapo_ref.objective import build_objective
+from dapo_ref.types import MicroBatch
+from tests import oracle
+from tests.oracle import Group, Response, ragged_groups
+
+
+def micro_batch(batch: oracle.Padded, rows: slice = slice(None)) -> MicroBatch:
+    """Some rows, all of whose tokens are trained."""
+    return MicroBatch(
+        rows=list(range(len(batch.advantages)))[rows],
+        input_ids=torch.zeros(0),
+        prompt_lengths=torch.zeros(0),
+        response_mask=torch.ones_like(batch.response_mask[rows]),  # not the mask of the loss
+        loss_mask=batch.response_mask[rows],
+        advantages=batch.advantages[rows],
+        group_tokens=batch.group_tokens[rows],
+    )
+
+
+def loss_of(groups: list[Group], cuts: list[int] | None = None, **values: Any) -> Tensor:
+    """The sum of the micro-batches' shares; the whole mini-batch in one if no cuts are given."""
+    batch = oracle.pad(groups, extra=1)
+    num_responses = len(batch.advantages)
+    mini = MiniBatch(
+        rows=list(range(num_responses)),
+        num_tokens=int(batch.response_mask.sum()),
+        num_responses=num_responses,
+        num_groups=len(groups),
+    )
+    objective = build_objective(Config(**values))
+    total = torch.zeros((), dtype=torch.float64)
+    for first, last in pairwise([0, *(cuts or []), num_responses]):
+        rows = slice(first, last)
+        total += objective(batch.logprobs[rows], batch.old_logprobs[rows], micro_batch(batch, rows), mini)
+    return total
+
+
+def close(actual: Tensor, expected: float) -> None:
+    assert actual.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@given(ragged_groups())
+def test_the_papers_configuration_is_equation_12_over_the_mini_batch(groups: list[Group]) -> None:
+    close(loss_of(groups), -oracle.eq12_objective(groups, 0.2, 0.28))
+
+
+@given(ragged_groups())
+def test_group_normalization_is_equation_8_as_printed(groups: list[Group]) -> None:
+    close(loss_of(groups, token_normalization="group"), -oracle.eq8_objective(groups, 0.2, 0.28))
+
+
+@given(ragged_groups())
+def test_the_baseline_is_equation_5(groups: list[Group]) -> None:
+    loss = loss_of(groups, loss_aggregation="sample_level", clip_eps_high=0.2)
+    close(loss, -oracle.eq5_objective(groups, 0.2))
+
+
+@given(ragged_groups())
+def test_a_dual_clip_that_never_binds_changes_nothing(groups: list[Group]) -> None:
+    """Ratios stay below e^0.7 = 2.01."""
+    close(loss_of(groups, dual_clip=10.0), loss_of(groups).item())
+
+
+@given(ragged_groups())
+def test_every_aggregation_adds_up_over_micro_batches(groups: list[Group]) -> None:
+    """One response at a time, so that groups are cut too."""
+    cuts = list(range(1, sum(len(group) for group in groups)))
+    for values in ({}, {"token_normalization": "group"}, {"loss_aggregation": "sample_level"}):
+        close(loss_of(groups, cuts, **values), loss_of(groups, **values).item())
+
+
+def tokens(advantage: float, *ratios: float) -> Response:
+    """A response with these ratios at its tokens."""
+    return Response(
+        [torch.tensor(r).double().log().item() for r in ratios], [0.0] * len(ratios), 0.0, advantage
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "loss"),
+    [
+        # Group 1: Â = 2 with r = 1.5 | Â = −1 with r = 0.5, 4. Group 2: Â = 1 with r = 1 | Â = −1 with r = 1.
+        # Terms 2·1.28 = 2.56 | −0.8, −4 | 1 | −1; 3 + 2 tokens, 2 + 2 responses.
+        ({}, 2.24 / 5),  # 2.56 − 4.8 + 1 − 1 = −2.24
+        ({"clip_eps_high": 0.4}, 2.0 / 5),  # 2·1.4 = 2.8 in place of 2.56: −2
+        ({"clip_eps_low": 0.4}, 2.04 / 5),  # −0.6 in place of −0.8: −2.04
+        ({"dual_clip": 3.0}, 1.24 / 5),  # −3 in place of −4: −1.24
+        ({"token_normalization": "group"}, 2.24 / 3 / 2),  # −2.24 over 3 tokens, 0 over 2, by 2 groups
+        ({"token_normalization": "group", "dual_clip": 3.0}, 1.24 / 3 / 2),
+        ({"loss_aggregation": "sample_level"}, -0.16 / 4),  # 2.56 − 4.8/2 + 1 − 1 = 0.16, by 4 responses
+        ({"loss_aggregation": "sample_level", "dual_clip": 3.0}, -0.66 / 4),  # 2.56 − 3.8/2 = 0.66
+    ],
+)
+def test_every_setting_reaches_the_loss(values: dict[str, Any], loss: float) -> None:
+    """One batch, a value of its own by hand for each setting."""
+    groups = [[tokens(2.0, 1.5), tokens(-1.0, 0.5, 4.0)], [tokens(1.0, 1.0), tokens(-1.0, 1.0)]]
+    assert loss_of(groups, **values).item() == pytest.approx(loss, rel=1e-12)
