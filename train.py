@@ -204,7 +204,7 @@ class Trainer:
             raise TrainingError(f"{self.skipped_in_a_row} updates in a row had a gradient that is not finite")
 
     def learning_rate(self, step: int) -> float:
-        """Linear warm-up over rollout steps, then constant (§4.1). The first step already trains (D9)."""
+        """Linear warm-up over rollout steps, then constant (§4.1). The first step already trains (D5)."""
         return self.config.learning_rate * min(1.0, (step + 1) / max(self.config.warmup_steps, 1))
 
     # --- What a step leaves -----------------------------------------------------------------------------

@@ -1,0 +1,153 @@
+"""`train.py` and `evaluate.py` for real: the embedded model under ZeRO-3, what a run leaves, and resuming it.
+
+Small batches of the embedded run, launched as the README does it, with one and with two processes.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from dapo_ref.config import ConfigError, load_config, read_config
+from dapo_ref.data import DataError
+from dapo_ref.metrics import read_metrics
+from tests.helpers import ROOT, launch
+from tests.test_metrics import LISTED
+from train import run
+
+CONFIG = str(ROOT / "configs/tiny_cpu.yaml")
+SMALL = [
+    *("--config", CONFIG, "--prompts_per_step", "6", "--responses_per_update", "24"),
+    *("--tokens_per_microbatch", "700", "--checkpoint_every", "1"),
+]
+
+
+def untimed(records):
+    return [
+        {key: value for key, value in record.items() if not key.startswith(("time/", "memory/"))}
+        for record in records
+    ]
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two processes"])
+def runs(request, tmp_path_factory):
+    """A run of three steps, and one of two steps that was resumed to three."""
+    work = tmp_path_factory.mktemp("runs")
+    for folder, extra in (
+        ("whole", ["--rollout_steps", "3"]),
+        ("resumed", ["--rollout_steps", "2"]),
+        ("resumed", ["--rollout_steps", "3", "--resume"]),
+    ):
+        launch(
+            ROOT / "train.py", *SMALL, "--output_dir", str(work / folder), *extra, num_processes=request.param
+        )
+    return work / "whole", work / "resumed"
+
+
+def test_a_resumed_run_is_the_run_that_was_not_stopped(runs):
+    whole, resumed = runs
+    expected, found = (read_metrics(folder / "metrics.jsonl") for folder in runs)
+    assert [record["step"] for record in found] == [1, 2, 3]
+    assert untimed(found) == untimed(expected)  # bit for bit
+    weights, other = (load_file(folder / "model/model.safetensors") for folder in runs)
+    assert all(torch.equal(weights[name], other[name]) for name in weights)
+    names = [sorted(path.name for path in (folder / "rollouts").iterdir()) for folder in (whole, resumed)]
+    assert names[0] == names[1] == [f"step_00000{step}.jsonl" for step in (1, 2, 3)]
+
+
+def test_metrics_hold_every_key_and_show_dynamic_sampling(runs):
+    for record in read_metrics(runs[0] / "metrics.jsonl"):
+        assert set(LISTED) <= set(record)
+        assert record["sampling/groups_kept"] == 6  # prompts_per_step, at every step
+        assert record["updates"] == 2 * record["step"]  # 6 groups of 8, 24 responses an update
+        assert record["tokens/trained"] > 0
+
+
+def test_rollout_files_hold_every_response_and_say_which_were_trained(runs):
+    records = read_metrics(runs[0] / "metrics.jsonl")
+    for record in records:
+        lines = (runs[0] / f"rollouts/step_{record['step']:06d}.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        assert len(rows) == 8 * record["sampling/groups_generated"]
+        assert sum(row["correct"] for row in rows) / len(rows) == pytest.approx(record["reward/accuracy"])
+        kept = [row for row in rows if row["kept"]]
+        assert len(kept) == 6 * 8
+        for start in range(0, len(kept), 8):
+            group = kept[start : start + 8]
+            assert len({row["prompt"] for row in group}) == 1  # whole groups, aligned with their prompt
+            assert 0 < sum(row["correct"] for row in group) < 8  # Eq. 11
+
+
+def test_the_exported_model_is_a_plain_one_and_has_moved(runs):
+    model = AutoModelForCausalLM.from_pretrained(runs[0] / "model")
+    start = AutoModelForCausalLM.from_pretrained(load_config(["--config", CONFIG]).model_dir)
+    for (name, new), (_, old) in zip(model.named_parameters(), start.named_parameters(), strict=True):
+        # Three steps of two updates by Adam at 2e-4 or less: moved, and by no more than that.
+        assert 0 < (new - old).abs().max() < 6 * 2.5e-4, name
+    assert AutoTokenizer.from_pretrained(runs[0] / "model").chat_template
+
+
+def test_a_second_run_in_the_same_folder_is_refused(runs):
+    before = (runs[0] / "metrics.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="already holds a run"):
+        run([*SMALL, "--output_dir", str(runs[0])])
+    assert (runs[0] / "metrics.jsonl").read_bytes() == before
+
+
+def test_config_file_is_the_resolved_configuration(runs):
+    config = read_config(runs[0] / "config.yaml")
+    assert (config.prompts_per_step, config.group_size, config.rollout_steps) == (6, 8, 3)
+
+
+def test_evaluation_reads_the_run_and_spreads_over_processes(runs, tmp_path):
+    options = ["--model", str(runs[0]), "--data", "tiny:test:10", "--samples_per_problem", "4"]
+    output = launch(ROOT / "evaluate.py", *options, "--output", str(tmp_path), num_processes=2)
+    results = json.loads((tmp_path / "results.json").read_text())
+    rows = [json.loads(line) for line in (tmp_path / "responses.jsonl").read_text().splitlines()]
+    assert (results["problems"], results["samples_per_problem"], len(rows)) == (10, 4, 40)
+    assert results["avg@4"] == pytest.approx(sum(row["correct"] for row in rows) / 40)
+    sources = [row["source"] for row in rows]
+    assert sources == [source for source in dict.fromkeys(sources) for _ in range(4)]
+    assert f"{results['avg@4']:.4f}" in output
+
+
+BAD = {
+    "missing data": (["--data", "nothing.jsonl"], DataError, r"nothing\.jsonl"),
+    "unknown key": (["--clip_eps_hihg", "0.3"], ConfigError, "did you mean 'clip_eps_high'"),
+    "no model": (["--model", "tests"], ConfigError, r"model: 'tests' is neither a directory"),
+    "indivisible": (
+        ["--responses_per_update", "50"],
+        ConfigError,
+        r"responses_per_update \(50\) must divide",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_before_the_model_is_loaded(name, tmp_path, monkeypatch):
+    arguments, error, message = BAD[name]
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("train.Engine", None)
+    with pytest.raises(error, match=message):
+        run(["--config", CONFIG, "--output_dir", str(tmp_path / "run"), *arguments])
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_data_is_one_line_with_its_place_and_exit_code_2(tmp_path):
+    (tmp_path / "bad.jsonl").write_text('{"question": "1 + 1 = ?", "answer": "2"}\n{"question": "1 +\n')
+    command = [sys.executable, "train.py", "--config", CONFIG, "--data", str(tmp_path / "bad.jsonl")]
+    done = subprocess.run(
+        [*command, "--output_dir", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert f"{tmp_path / 'bad.jsonl'}:2" in line
+    assert "Traceback" not in done.stderr
