@@ -82,6 +82,10 @@ _LEAD = re.compile(
 _REMARK = re.compile(
     r"\s*\((?:\\?b?mod\s?[^()]{1,20}|(?:since|because|as|for)\s[^()]{1,200}|(?!(?:or|and|not)\b)[A-Za-z][a-z]{2}[^()\d\\]{0,60})\)\$?$"
 )
+_CLAUSE = re.compile(
+    r",\s+(?:in total|in all|so|since|because|which|where|when|as|hence|thus|therefore|meaning)\b[^\d\\$]{0,300}$",
+    re.IGNORECASE,
+)
 _INLINE_MATH = re.compile(r"\$[^$\d]{1,60}\$|\\\([^\d]{1,60}?\\\)")
 
 
@@ -346,11 +350,14 @@ def clean(text: str, joined: bool = False) -> str:
 
 
 def without_remark(text: str) -> str:
-    """Drop a modulus or a remark in brackets at the end, and a brace that belonged to what stood before."""
+    """Drop a modulus, a bracketed remark or a clause such as ", since …" at the end, and a stray brace."""
     if text.endswith(")") or text.endswith(")$"):
         remark = _REMARK.search(text)
         if remark and text[: remark.start()].strip(" $"):
             text = text[: remark.start()]
+    clause = _CLAUSE.search(text)
+    if clause and clause.start() and not _NEGATION.search(clause[0]):
+        text = text[: clause.start()]
     if text.endswith("}") and text.count("}") == text.count("{") + 1:
         text = text[:-1]
     return text.strip()
