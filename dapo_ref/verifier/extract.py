@@ -67,10 +67,14 @@ _CONCLUSION = re.compile(
     r"(?=[\s,，])"
 )
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
-_STATEMENT = re.compile(
-    r"[^\d]{2,200}?(?:\b(?:is|are|equals|equal to|be|est|ist|es)\b|[是为為])\s*[:：]?\s*(?P<value>[^\s].*)",
-    re.DOTALL,
+_VERBS = (
+    r"(?:\b(?:is|are|equals|equal to|be|gets?|gives?|have|has|yields|obtain|find|est|ist|es)\b|[是为為])"
+    r"\s{0,3}"
 )
+_VERB = re.compile(_VERBS + r"[:：]?\s{0,3}")
+_VERB_WITH_NUMBER = re.compile(_VERBS + r"[$\\({]{0,3}-?\d")
+_OR = re.compile(r"\bor\b")
+_PROSE = re.compile(r"[\"'$\\(]{0,3}[^\W\d_]{2,}|\$[^$\d]{1,40}\$\s")
 _NEGATION = re.compile(
     r"\b(?:not|no|never|neither|cannot|without|unless|if|either|maybe|wrong|incorrect|false|any|some|e\.g)\b|n't|不|非",
     re.IGNORECASE,
@@ -80,9 +84,12 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _REMARK = re.compile(
-    r"\s*\((?:\\?b?mod\s?[^()]{1,20}|(?:since|because|as|for)\s[^()]{1,200}|(?!(?:or|and|not)\b)[A-Za-z][a-z]{2}[^()\d\\]{0,60})\)\$?$"
+    r"\((?:\\?b?mod\s?[^()]{1,20}|(?:since|because|as|for)\s[^()]{1,200}|(?!(?:or|and|not)\b)[A-Za-z][a-z]{2}[^()\d\\]{0,60})\)\$?$"
 )
-_INLINE_MATH = re.compile(r"\$[^$\d]{1,60}\$|\\\([^\d]{1,60}?\\\)")
+_CLAUSE = re.compile(
+    r",\s+(?:in total|in all|so|since|because|which|where|when|as|hence|thus|therefore)\b[^\d\\$]{0,300}$",
+    re.IGNORECASE,
+)
 
 
 def extract_answer(
@@ -182,7 +189,7 @@ def after_label(tail: str, start: int, end: int) -> int | None:
 def region(tail: str, start: int) -> str:
     """The rest of the line, or the next line with text, extended until brackets of displayed maths close."""
     text = tail[start : start + REGION_CHARS]
-    body = text.lstrip(" \t\r\n\"'")
+    body = text.lstrip(" \t\r\n\"'`")
     line, _, rest = body.partition("\n")
     while rest and is_open(line):
         more, _, rest = rest.partition("\n")
@@ -248,8 +255,19 @@ def last_boxes(tail: str) -> str | None:
         if not _BETWEEN_BOXES.fullmatch(tail[box[1] : run[0][0]][:200]):
             break
         run.insert(0, box)
-    contents = list(dict.fromkeys(clean(content) for _, _, content in run))
+    contents = list(dict.fromkeys(clean(content[:REGION_CHARS]) for _, _, content in run))
     return ", ".join(contents)
+
+
+def without_lead_in(text: str) -> str:
+    """Drop the prose before a box that it leads up to: "for n = 3 the total is $\\boxed{25}$"."""
+    start = min(pos for pos in map(text.find, _BOX_MACROS) if pos >= 0)
+    before = text[:start].rstrip(" $\\([")
+    if not before.endswith(("is", "are", "=", ":", "equals", "get", "have", "gives")):
+        return text
+    words = re.findall(r"[A-Za-z]{3,}", before)
+    refused = _NEGATION.search(before) or _OR.search(before) or find_boxes(before) or not words
+    return text if refused else text[start:]
 
 
 def unbox(text: str, joined: bool) -> str:
@@ -274,7 +292,7 @@ def tagged(tail: str) -> str | None:
     text = lowered(tail)
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, end) if end >= 0 else -1
-    return clean(tail[start + 8 : end]) or None if start >= 0 else None
+    return clean(tail[start + 8 : end][:REGION_CHARS]) or None if start >= 0 else None
 
 
 def phrased(tail: str) -> str | None:
@@ -332,25 +350,36 @@ def clean(text: str, joined: bool = False) -> str:
     for _ in range(3):
         if not any(macro in text for macro in _BOX_MACROS):
             break
-        text = unbox(text, joined)
+        text = unbox(text if joined else without_lead_in(text), joined)
     text = text.replace('\\"', " ").strip(" \t\r\n\"'“”*")
     text = first_sentence(text)
-    statement = _STATEMENT.fullmatch(text) if " " in text or not text.isascii() else None
-    if statement is None and "$" in text:
-        bare = _INLINE_MATH.sub("it", text)
-        statement = _STATEMENT.fullmatch(bare)
-    if statement and not _NEGATION.search(statement[0][: statement.start("value")]):
-        text = first_sentence(statement["value"].strip(" \t\r\n\"'"))
+    text = stated(without_remark(text))
     text = _LEAD.sub("", without_remark(text))
     return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
 
 
+def stated(text: str) -> str:
+    """What "the sum of 5 terms is 25" says, if it is prose that says one thing and denies nothing."""
+    if _PROSE.match(text) is None:
+        return text
+    verbs = [match for match in _VERB.finditer(text) if match.end() < len(text)]
+    if not verbs:
+        return text
+    before = text[: verbs[-1].start()]
+    if _NEGATION.search(before) or _OR.search(before) or _VERB_WITH_NUMBER.search(before):
+        return text
+    return first_sentence(text[verbs[-1].end() :].strip(" \t\r\n\"'"))
+
+
 def without_remark(text: str) -> str:
-    """Drop a modulus or a remark in brackets at the end, and a brace that belonged to what stood before."""
+    """Drop a modulus, a bracketed remark or a clause such as ", since …" at the end, and a stray brace."""
     if text.endswith(")") or text.endswith(")$"):
         remark = _REMARK.search(text)
         if remark and text[: remark.start()].strip(" $"):
             text = text[: remark.start()]
+    clause = _CLAUSE.search(text)
+    if clause and clause.start() and not _NEGATION.search(clause[0]):
+        text = text[: clause.start()]
     if text.endswith("}") and text.count("}") == text.count("{") + 1:
         text = text[:-1]
     return text.strip()

@@ -284,8 +284,13 @@ class VerifierPool:
         )
         theirs.close()
         ours.settimeout(START_SECONDS)
-        if ours.recv(1) != b"R":
+        try:
+            ready = ours.recv(1) == b"R"
+        except TimeoutError:
+            ready = False
+        if not ready:
             ours.close()
+            self._server.kill()
             self._server.wait()
             self._server = None
             raise RuntimeError("the verifier's fork server could not be started")

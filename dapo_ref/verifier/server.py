@@ -135,7 +135,9 @@ def main(control_fd: int, memory_mb: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
     control = socket.socket(fileno=control_fd)
-    equal.is_equivalent("\\sqrt{2} + x", "x + \\sqrt{3} + \\sin x")  # warms what is imported on first use
+    equal.is_equivalent(
+        "\\sqrt{x} + \\sec x", "\\frac{1}{\\cos x} + \\sqrt{x}"
+    )  # fills sympy's first-use caches
     gc.freeze()
     control.sendall(b"R")
     serve(control, memory_mb)

@@ -86,6 +86,9 @@ def test_find_boxes_skips_inner_and_unbalanced() -> None:
         ("x \\equiv 2 (mod 7)", "x \\equiv 2"),
         ("25. It is not 26.", "25. It is not 26"),  # a second sentence with a number stays, to be refused
         ("about 25", "25"),
+        ("25, in total, so that is all", "25"),
+        ("25, which is not 26", "25, which is not 26"),
+        ("25, at least", "25, at least"),
         ("\\boxed{24}\\boxed{25}", "24, 25"),
         ("25...", "25..."),
         ("25.", "25"),

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
+from dapo_ref.verifier.cursor import number
 from dapo_ref.verifier.exact import Evaluator
-from dapo_ref.verifier.expression import number
 from dapo_ref.verifier.parse import parse
 from dapo_ref.verifier.tokens import tokenize
 from dapo_ref.verifier.values import Expr, Node, Rel, Seq, SetOp, Text, num

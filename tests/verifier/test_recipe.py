@@ -75,6 +75,11 @@ def test_last_label_matches_the_transcription(text: str) -> None:
         ("Answer: 25.0", "25", Status.WRONG),
         ("so \\boxed{25}", "25", Status.NO_ANSWER),
         ("Answer: 1 2", "12", Status.CORRECT),  # … and the other way round
+        ("Answer: 1, 2", "12", Status.CORRECT),
+        ("Answer: 24 = 25", "25", Status.CORRECT),
+        ("Answer: $25$ or $26$", "25", Status.CORRECT),
+        ("Answer: \\frac{50}{2}", "25", Status.WRONG),
+        ("Answer: 5^2", "25", Status.WRONG),
         ("Answer: 25\n" + "x" * 300, "25", Status.NO_ANSWER),
     ],
 )

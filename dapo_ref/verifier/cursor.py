@@ -1,0 +1,58 @@
+"""What the expression parser stands on: a cursor over tokens with a bound on depth, and decimal literals."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from dapo_ref.verifier.tokens import Token
+from dapo_ref.verifier.verdict import MAX_BITS, MAX_DEPTH, TooBigError, UnparsableError
+
+MAX_DIGITS = 2_000  # below the 4300 at which int() refuses
+
+
+def number(raw: str) -> Fraction:
+    """Read a decimal literal exactly, bounding its digits and its exponent first.
+
+    Raises:
+        TooBigError: more than `MAX_DIGITS` digits or a power of ten beyond `MAX_BITS`.
+    """
+    if len(raw) > MAX_DIGITS:
+        raise TooBigError("too many digits")
+    mantissa, _, exponent = raw.lower().partition("e")
+    if exponent and (len(exponent) > 6 or abs(int(exponent)) * 4 > MAX_BITS):
+        raise TooBigError("exponent")
+    return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
+
+
+class Cursor:
+    """A position in `tokens[pos:end]` and how deep in brackets it is."""
+
+    def __init__(self, tokens: Sequence[Token], pos: int, end: int, depth: int = 0) -> None:
+        self.tokens = list(tokens[:end])  # a copy: reading \frac12 splits a token in two
+        self.pos = pos
+        self.depth = depth
+        self.indices: set[str] = set()
+        self.bars = 0  # open | … | pairs: inside one, a bar closes it
+
+    def peek(self, offset: int = 0) -> Token:
+        index = self.pos + offset
+        return self.tokens[index] if index < len(self.tokens) else Token("end", "")
+
+    def sees(self, kind: str, text: str, offset: int = 0) -> bool:
+        token = self.peek(offset)
+        return token.kind == kind and token.text == text
+
+    def accept(self, kind: str, text: str | None = None) -> bool:
+        token = self.peek()
+        if token.kind == kind and (text is None or token.text == text):
+            self.pos += 1
+            return True
+        return False
+
+    def expect(self, kind: str, text: str | None = None) -> None:
+        if not self.accept(kind, text):
+            raise UnparsableError(f"expected {text or kind}")
+
+    def descend(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooBigError("nested too deeply")
