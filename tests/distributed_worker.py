@@ -21,8 +21,8 @@ from tests.helpers import char_tokenizer, filled_batch, random_groups
 from train import Trainer
 
 
-def train_once(engine: Engine, config: Config, shape: list[list[int]], work: Path) -> dict:
-    """One rollout step's updates on fixed groups; the metrics record."""
+def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned: bool) -> dict:
+    """One rollout step's updates on fixed groups, one of whose advantages may be nan; the metrics record."""
     trainer = Trainer(config, engine, None, char_tokenizer(), random_groups(shape))
     trainer.folder.path.mkdir(parents=True, exist_ok=True)
     groups = random_groups(shape)
@@ -30,7 +30,10 @@ def train_once(engine: Engine, config: Config, shape: list[list[int]], work: Pat
     buffer.add(groups, torch.tensor([[r.correct for r in g.rollouts] for g in groups]))
     metrics = StepMetrics()
     metrics.add_rollout(buffer, groups, rewards_of(groups, config))
-    trainer.update_policy(0, filled_batch(groups, config.overlong_filtering), metrics)
+    batch = filled_batch(groups, config.overlong_filtering)
+    if poisoned:
+        batch.advantages[0] = torch.nan
+    trainer.update_policy(0, batch, metrics)
     return metrics.record(engine, 1, trainer.updates, config.learning_rate)
 
 
@@ -50,10 +53,15 @@ def check_rollouts(engine: Engine, config: Config) -> dict:
     """Sampling on full weights, and that the model comes back sharded also when generation raises."""
     prompts = [(g.problem, g.prompt_ids) for g in random_groups([[1]] * 4)]
     before = is_sharded(engine)
+    widths = []
     with engine.sampler() as model:
+        watch = model.base_model.register_forward_pre_hook(
+            lambda module, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+        )
         mine = prompts[engine.rank :: engine.world_size]
         engine.seed(1)
         groups = sample_groups(model, char_tokenizer(), mine, config.sampling, [2])
+        watch.remove()
     after = is_sharded(engine)
     try:
         with engine.sampler():
@@ -61,7 +69,7 @@ def check_rollouts(engine: Engine, config: Config) -> dict:
     except RuntimeError:
         after_raising = is_sharded(engine)
     ids = engine.gather([[r.response_ids for r in g.rollouts] for g in groups])
-    return {"sharded": [before, after, after_raising], "groups": len(ids), "ids": ids}
+    return {"sharded": [before, after, after_raising], "ids": ids, "widths": widths}
 
 
 def main(work: Path) -> None:
@@ -73,7 +81,7 @@ def main(work: Path) -> None:
         result = {"rank": engine.gather([engine.rank]), "world": engine.world_size}
         if scenario.get("rollouts"):
             result |= check_rollouts(engine, config)
-        result["record"] = train_once(engine, config, scenario["shape"], work)
+        result["record"] = train_once(engine, config, scenario["shape"], scenario.get("poisoned", False))
         state = full_state(engine)
         if engine.is_main:
             torch.save({"result": result, "state": state}, work / f"{name}.{engine.world_size}.pt")

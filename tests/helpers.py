@@ -53,9 +53,16 @@ def random_llama(tied: bool = False, seed: int = 0, **overrides: object) -> Llam
     return LlamaForCausalLM(LlamaConfig(**settings | overrides)).eval()
 
 
-def save_model(directory: Path, tied: bool = False, **overrides: object) -> Path:
-    """A random model with its tokenizer as a Hugging Face directory."""
-    random_llama(tied, **overrides).save_pretrained(directory)
+def ending_llama(**overrides: object) -> LlamaForCausalLM:
+    """A model that ends its responses often and at very different lengths."""
+    model = random_llama(**overrides)
+    model.lm_head.weight.data[END] *= 2.5
+    return model
+
+
+def save_model(directory: Path, model: LlamaForCausalLM) -> Path:
+    """A model with its tokenizer as a Hugging Face directory."""
+    model.save_pretrained(directory)
     char_tokenizer().save_pretrained(directory)
     return directory
 

@@ -10,7 +10,15 @@ import pytest
 import torch
 
 from dapo_ref.config import Config
-from tests.helpers import ROOT, filled_batch, launch, random_groups, random_llama, save_model
+from tests.helpers import (
+    ROOT,
+    ending_llama,
+    filled_batch,
+    launch,
+    random_groups,
+    random_llama,
+    save_model,
+)
 
 # Ragged: responses of 1 to 40 tokens, so that the processes hold different numbers of tokens and of rows.
 RAGGED = [[1, 40, 7, 12], [5, 2, 33, 9], [3, 3, 28, 1], [17, 8, 2, 21]]
@@ -35,7 +43,7 @@ BUDGETS = {1: 10_000, 2: 350, 5: 110}  # micro-batches in one process: tokens_pe
 def scenarios(work):
     found = {}
     for tied in (False, True):
-        model = str(save_model(work / f"model_{tied}", tied))
+        model = str(save_model(work / f"model_{tied}", random_llama(tied)))
         for count, budget in BUDGETS.items():
             settings = BASE | {"model": model, "tokens_per_microbatch": budget}
             found[f"{'tied' if tied else 'untied'}_{count}"] = {"config": settings, "shape": RAGGED}
@@ -49,7 +57,22 @@ def scenarios(work):
     found["sample_level"] = {"config": base | {"loss_aggregation": "sample_level"}, "shape": RAGGED}
     found["overlong_filtering"] = {"config": base | {"overlong_filtering": True}, "shape": RAGGED}
     found["dual_clip"] = {"config": base | {"dual_clip": 10.0, "responses_per_update": 8}, "shape": RAGGED}
-    found["checkpointing"] = {"config": base | {"gradient_checkpointing": True}, "shape": RAGGED}
+    checkpointing = base | {"gradient_checkpointing": True}
+    found["checkpointing"] = {"config": checkpointing, "shape": RAGGED, "rollouts": True}
+    found["sharded"] = {
+        "config": checkpointing | {"rollout_weights": "sharded"},
+        "shape": RAGGED,
+        "rollouts": True,
+    }
+    dropout = str(save_model(work / "model_dropout", random_llama(attention_dropout=0.5)))
+    found["dropout"] = {"config": base | {"model": dropout}, "shape": RAGGED}
+    ending = base | {"model": str(save_model(work / "model_ending", ending_llama()))}
+    for weights in ("gathered", "sharded"):
+        settings = ending | {"rollout_weights": weights}
+        found[f"ragged_{weights}"] = {"config": settings, "shape": RAGGED, "rollouts": True}
+    for precision in ("fp32", "bf16"):
+        settings = base | {"precision": precision, "responses_per_update": 8}
+        found[f"poisoned_{precision}"] = {"config": settings, "shape": RAGGED, "poisoned": True}
     one = base | {"prompts_per_step": 1, "group_size": 2, "responses_per_update": 2}
     # Two responses of which one is truncated and filtered out, and each process gets one of them.
     found["only_padding"] = {"config": one | {"overlong_filtering": True}, "shape": [[9, 4]]}
@@ -77,7 +100,7 @@ def largest_difference(state, other):
 NAMES = [
     *(f"{head}_{count}" for head in ("untied", "tied") for count in BUDGETS),
     *("several_updates", "group", "sample_level", "overlong_filtering", "dual_clip", "checkpointing"),
-    "only_padding",
+    *("sharded", "dropout", "only_padding"),
 ]
 
 
@@ -146,21 +169,48 @@ def test_an_update_equals_plain_pytorch(outcomes, name, processes):
     assert largest_difference(outcome["state"], state) <= 1e-6
 
 
-def test_gradient_checkpointing_changes_nothing(outcomes):
-    plain, checkpointed = (outcomes[1][name][2]["state"] for name in ("untied_2", "checkpointing"))
-    assert largest_difference(checkpointed, plain) <= 1e-6
+@pytest.mark.parametrize("name", ["checkpointing", "sharded", "dropout"])
+def test_what_must_change_nothing_changes_nothing(outcomes, name):
+    # Gradient checkpointing; generating layer by layer; a model whose configuration asks for dropout.
+    plain, other = (outcomes[1][scenario][2]["state"] for scenario in ("untied_2", name))
+    assert largest_difference(other, plain) <= 1e-6
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_policy_is_sharded_before_and_after_rollouts_and_after_an_error_in_one(outcomes, processes):
-    result = outcomes[1]["several_updates"][processes]["result"]
+@pytest.mark.parametrize("name", ["several_updates", "checkpointing", "sharded"])
+def test_the_policy_is_sharded_before_and_after_rollouts_and_after_an_error_in_one(outcomes, name, processes):
+    result = outcomes[1][name][processes]["result"]
     assert result["sharded"] == [True, True, True]
-    assert result["groups"] == 4
+    assert len(result["ids"]) == 4
 
 
-def test_processes_sample_differently(outcomes):
-    ids = outcomes[1]["several_updates"][2]["result"]["ids"]
+@pytest.mark.parametrize("name", ["checkpointing", "sharded"])
+def test_the_cache_is_on_in_generation_also_with_gradient_checkpointing(outcomes, name):
+    # Prompts are run once, at their width; after that each forward pass sees one column.
+    widths = outcomes[1][name][2]["result"]["widths"]
+    assert widths.count(1) >= len(widths) - 2 > 2
+
+
+@pytest.mark.parametrize("weights", ["gathered", "sharded"])
+def test_processes_sample_differently_and_end_at_different_lengths(outcomes, weights):
+    ids = outcomes[1][f"ragged_{weights}"][2]["result"]["ids"]
     assert ids[0] != ids[2]  # the first prompt of either process
+    longest = [max(len(response) for group in share for response in group) for share in (ids[:2], ids[2:])]
+    assert longest[0] != longest[1]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_an_update_that_is_not_finite_is_skipped_on_all_processes(outcomes, precision, processes):
+    # The nan is in the first of two mini-batches, on one process; the second mini-batch is trained.
+    outcome = outcomes[1][f"poisoned_{precision}"][processes]
+    record = outcome["result"]["record"]
+    assert (record["updates"], record["updates/skipped"]) == (2, 1)
+    assert record["grad_norm"] > 0
+    assert all(value.isfinite().all() for value in outcome["state"].values())
+    start = {name: value.detach() for name, value in random_llama().named_parameters()}
+    moved = largest_difference({k: v.float() for k, v in outcome["state"].items()}, start)
+    assert moved > 1e-3  # the second update is there
 
 
 def test_first_ratio_is_one_where_old_logprobs_come_from_the_same_weights(outcomes):

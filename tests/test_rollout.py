@@ -10,7 +10,7 @@ from dapo_ref import rollout
 from dapo_ref.config import Config
 from dapo_ref.data import Problem
 from dapo_ref.rollout import cut_at_end, end_token_ids, generation_config, sample_groups
-from tests.helpers import END, char_tokenizer, random_llama, reference_logprobs
+from tests.helpers import END, char_tokenizer, ending_llama, random_llama, reference_logprobs
 
 SAMPLING = dataclasses.replace(Config().sampling, group_size=3, max_response_length=12, rollout_batch_size=4)
 PROMPTS = [
@@ -37,13 +37,6 @@ class Recorder:
     def __call__(self, probs, num_samples, **kwargs):
         self.probs.append(probs.clone())
         return self.original(probs, num_samples, **kwargs)
-
-
-def ending_llama(**overrides):
-    """A model that ends its responses often and at very different lengths."""
-    model = random_llama(**overrides)
-    model.lm_head.weight.data[END] *= 2.5
-    return model
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

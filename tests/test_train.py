@@ -65,6 +65,8 @@ def test_metrics_hold_every_key_and_show_dynamic_sampling(runs):
         assert record["sampling/groups_kept"] == 6  # prompts_per_step, at every step
         assert record["updates"] == 2 * record["step"]  # 6 groups of 8, 24 responses an update
         assert record["tokens/trained"] > 0
+        # The schedule counts rollout steps: not generation rounds, not updates, not processes.
+        assert record["lr"] == pytest.approx(2e-4 * min(1, record["step"] / 3))
 
 
 def test_rollout_files_hold_every_response_and_say_which_were_trained(runs):
