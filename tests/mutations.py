@@ -40,12 +40,29 @@ TESTS = {
     "loss.py": ["tests/test_loss.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
+    "engine.py": ["tests/test_distributed.py"],  # launches processes: more than a minute each
     "objective.py": ["tests/test_objective.py"],
     "batching.py": ["tests/test_batching.py"],
     "logprobs.py": ["tests/test_logprobs.py"],
 }
 
 MUTATIONS = {
+    "engine.py": [
+        Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
+        Mutation(
+            "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
+        ),
+        Mutation(
+            "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
+        ),
+        Mutation(
+            "gradient not clipped",
+            '["gradient_clipping"] = config.max_grad_norm',
+            '["gradient_clipping"] = 0.0',
+        ),
+        Mutation("dropout left on", "        _switch_dropout_off(model)\n", ""),
+        Mutation("every rank samples alike", "for part in (*key, self.rank):", "for part in key:"),
+    ],
     "loss.py": [
         # Eq. 9, advantages
         Mutation("population std by default", "unbiased: bool = True)", "unbiased: bool = False)"),
