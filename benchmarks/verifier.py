@@ -74,7 +74,10 @@ def serve_math_verify(pipe: Connection) -> None:
     verify(parse("$1$"), parse("$1$"))
     pipe.send(None)
     while True:
-        reference, response = pipe.recv()
+        try:
+            reference, response = pipe.recv()
+        except EOFError:
+            return
         started = time.perf_counter()
         try:
             correct = bool(verify(parse(f"\\boxed{{{reference}}}"), parse(response)))

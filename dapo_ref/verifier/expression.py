@@ -173,6 +173,8 @@ class ExpressionParser(Cursor):
             node = Node("fact", (node,))
         if self.accept("deg"):
             node = Node("deg", (node,))
+        if self.sees("op", "%") and self.peek(1).kind == "op" and self.peek(1).text in ("+", "-", "*", "/"):
+            self.pos += 1  # 100% − 75%: inside an expression too, percent is a unit
         return node
 
     def atom(self) -> Node:

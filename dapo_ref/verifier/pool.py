@@ -2,7 +2,7 @@
 
 Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline that
 this side keeps from the moment of dispatch. A worker past its deadline is killed and replaced: its case is
-one `timeout`. No signals, threads or executors are involved, so a pool works in any thread and under any
+one `timeout`. No signal handlers, threads or executors are involved, so it works in any thread and under any
 launcher; it may be shared by threads, which then take turns.
 """
 
@@ -277,7 +277,7 @@ class VerifierPool:
 
     def _start_server(self) -> None:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-c", _LAUNCH, _ROOT, str(theirs.fileno()), str(self.memory_mb)]
+        command = [sys.executable, "-P", "-c", _LAUNCH, _ROOT, str(theirs.fileno()), str(self.memory_mb)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self._server = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL

@@ -191,8 +191,12 @@ def test_no_orphans_and_the_main_module_runs_once(tmp_path: Path) -> None:
     assert all(map(is_alive, pids))
     os.kill(pids[1], signal.SIGSTOP)  # a worker in the middle of something endless goes too
     parent.kill()
-    assert parent.communicate()[0] == ""  # nothing ran the main module again
-    assert wait_until(lambda: not any(map(is_alive, pids)))
+    try:
+        assert wait_until(lambda: not any(map(is_alive, pids)))
+        assert parent.communicate(timeout=PATIENCE)[0] == ""  # nothing ran the main module again
+    finally:
+        for pid in filter(is_alive, pids):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_close_ends_everything_and_is_final() -> None:
