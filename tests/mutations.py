@@ -37,10 +37,10 @@ class Mutation(NamedTuple):
 
 # Which test files answer for a file of dapo_ref/.
 TESTS = {
+    "engine.py": ["tests/test_distributed.py"],  # launches processes: more than a minute each
     "loss.py": ["tests/test_loss.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
-    "engine.py": ["tests/test_distributed.py"],  # launches processes: more than a minute each
     "objective.py": ["tests/test_objective.py"],
     "batching.py": ["tests/test_batching.py"],
     "logprobs.py": ["tests/test_logprobs.py"],
