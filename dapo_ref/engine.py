@@ -46,8 +46,12 @@ from dapo_ref.data import DataError
 from dapo_ref.logprobs import Policy
 from dapo_ref.types import MicroBatch
 
-# DeepSpeed calls a torch function by its old name, once a collective.
-warnings.filterwarnings("ignore", message=".*reduce_scatter_tensor.*", category=FutureWarning)
+# DeepSpeed calls torch functions by their old names, in every collective.
+warnings.filterwarnings(
+    "ignore",
+    message=".*(reduce_scatter_tensor|all_gather_into_tensor).* is deprecated",
+    category=FutureWarning,
+)
 transformers.utils.logging.disable_progress_bar()
 
 T = TypeVar("T")
