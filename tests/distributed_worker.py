@@ -59,6 +59,7 @@ def check_rollouts(engine: Engine, config: Config) -> dict:
             lambda module, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
         )
         mine = prompts[engine.rank :: engine.world_size]
+        linear_inside = torch.nn.functional.linear is torch._C._nn.linear
         engine.seed(1)
         groups = sample_groups(model, char_tokenizer(), mine, config.sampling, [2])
         watch.remove()
@@ -69,7 +70,13 @@ def check_rollouts(engine: Engine, config: Config) -> dict:
     except RuntimeError:
         after_raising = is_sharded(engine)
     ids = engine.gather([[r.response_ids for r in g.rollouts] for g in groups])
-    return {"sharded": [before, after, after_raising], "ids": ids, "widths": widths}
+    linear_outside = torch.nn.functional.linear is torch._C._nn.linear
+    return {
+        "sharded": [before, after, after_raising],
+        "ids": ids,
+        "widths": widths,
+        "plain_linear": [linear_inside, linear_outside],
+    }
 
 
 def main(work: Path) -> None:
