@@ -35,7 +35,7 @@ from dapo_ref.loss import group_advantages
 from dapo_ref.metrics import StepMetrics, summary_line
 from dapo_ref.objective import build_objective
 from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
-from dapo_ref.scoring import Scorer, correct_matrix, rewards_of, rollout_rows
+from dapo_ref.scoring import Scorer, correct_matrix, recipe_disagreement, rewards_of, rollout_rows
 from dapo_ref.types import Batch, Group, MicroBatch
 
 log = logging.getLogger("dapo_ref.train")
@@ -109,6 +109,8 @@ class Trainer:
         progress.close()
         self.acceptance.end_step()
         metrics.add_rollout(buffer, sampled, rewards_of(sampled, config))
+        if config.compare_recipe:
+            metrics.rollout["verdict/recipe_disagrees_frac"] = recipe_disagreement(sampled)
         self.write_rollouts(step, sampled, buffer)
         self.require_groups(buffer)
         return buffer

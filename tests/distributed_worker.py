@@ -17,6 +17,7 @@ from dapo_ref.engine import Engine, leave
 from dapo_ref.metrics import StepMetrics
 from dapo_ref.rollout import sample_groups
 from dapo_ref.scoring import rewards_of
+from dapo_ref.verifier import VerifierPool
 from tests.helpers import char_tokenizer, filled_batch, random_groups
 from train import Trainer
 
@@ -70,11 +71,16 @@ def check_rollouts(engine: Engine, config: Config) -> dict:
     except RuntimeError:
         after_raising = is_sharded(engine)
     ids = engine.gather([[r.response_ids for r in g.rollouts] for g in groups])
+    with VerifierPool(workers=1, timeout_s=60.0, memory_mb=1024) as pool:
+        verdicts = pool.verify_many(
+            [(r"Answer: $\sqrt{8}$", r"2\sqrt{2}"), (r"Answer: $\sqrt{8}$", r"3\sqrt{2}")]
+        )
     linear_outside = torch.nn.functional.linear is torch._C._nn.linear
     return {
         "sharded": [before, after, after_raising],
         "ids": ids,
         "widths": widths,
+        "symbolic": engine.gather([verdicts]),
         "plain_linear": [linear_inside, linear_outside],
     }
 
