@@ -66,7 +66,7 @@ def test_metrics_hold_every_key_and_show_dynamic_sampling(runs):
         assert record["updates"] == 2 * record["step"]  # 6 groups of 8, 24 responses an update
         assert record["tokens/trained"] > 0
         # The schedule counts rollout steps: not generation rounds, not updates, not processes.
-        assert record["lr"] == pytest.approx(2e-4 * min(1, record["step"] / 3))
+        assert record["lr"] == pytest.approx(3e-4 * min(1, record["step"] / 5))
 
 
 def test_rollout_files_hold_every_response_and_say_which_were_trained(runs):
@@ -88,8 +88,8 @@ def test_the_exported_model_is_a_plain_one_and_has_moved(runs):
     model = AutoModelForCausalLM.from_pretrained(runs[0] / "model")
     start = AutoModelForCausalLM.from_pretrained(load_config(["--config", CONFIG]).model_dir)
     for (name, new), (_, old) in zip(model.named_parameters(), start.named_parameters(), strict=True):
-        # Three steps of two updates by Adam at 2e-4 or less: moved, and by no more than that.
-        assert 0 < (new - old).abs().max() < 6 * 2.5e-4, name
+        # Three steps of two updates by Adam at 3e-4 or less: moved, and by no more than that.
+        assert 0 < (new - old).abs().max() < 6 * 3.5e-4, name
     assert AutoTokenizer.from_pretrained(runs[0] / "model").chat_template
 
 
