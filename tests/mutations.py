@@ -337,16 +337,18 @@ MUTATIONS = {
     ],
     "batching.py": [
         # What is divided by
-        Mutation("filtered tokens counted", "batch.lengths[member & batch.trained]", "batch.lengths[member]"),
+        Mutation(
+            "filtered tokens counted", "batch.lengths[member & ~batch.filtered]", "batch.lengths[member]"
+        ),
         Mutation(
             "tokens of the whole batch",
-            "batch.lengths[member & batch.trained]",
-            "batch.lengths[batch.trained]",
+            "batch.lengths[member & ~batch.filtered]",
+            "batch.lengths[~batch.filtered]",
         ),
         Mutation(
             "groups counted as responses", "len(batch.group_index[member].unique())", "int(member.sum())"
         ),
-        Mutation("filtered tokens in the group", "batch.lengths * batch.trained", "batch.lengths * 1"),
+        Mutation("filtered tokens in the group", "batch.lengths * ~batch.filtered", "batch.lengths * 1"),
         Mutation(
             "a response's tokens for its group's",
             "group_tokens=group_tokens[batch.group_index[rows]]",
@@ -355,8 +357,12 @@ MUTATIONS = {
         # Masks
         Mutation("one token of padding trained", "< lengths[:, None]", "<= lengths[:, None]"),
         Mutation("last token never trained", "< lengths[:, None]", "< lengths[:, None] - 1"),
-        Mutation("truncated responses trained", "response_mask & batch.trained[rows, None]", "response_mask"),
-        Mutation("only truncated responses trained", "trained=~truncated if", "trained=truncated if"),
+        Mutation(
+            "truncated responses trained",
+            "overlong_filter(response_mask, batch.filtered[rows])",
+            "response_mask",
+        ),
+        Mutation("only truncated responses trained", "filtered=truncated if", "filtered=~truncated if"),
         Mutation(
             "overlong filtering always",
             "if overlong_filtering else torch.ones_like(truncated)",

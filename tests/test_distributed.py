@@ -143,7 +143,7 @@ def plain_update(settings, shape):
         eps=config.adam_eps,
         weight_decay=config.weight_decay,
     )
-    trained = [row for row in range(len(batch)) if batch.trained[row]]
+    trained = [row for row in range(len(batch)) if not batch.filtered[row]]
     num_tokens = sum(len(batch.response_ids[row]) for row in trained)
     loss = torch.zeros(())
     for row in trained:
