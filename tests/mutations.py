@@ -365,7 +365,7 @@ MUTATIONS = {
         Mutation("only truncated responses trained", "filtered=truncated if", "filtered=~truncated if"),
         Mutation(
             "overlong filtering always",
-            "if overlong_filtering else torch.ones_like(truncated)",
+            "if overlong_filtering else torch.zeros_like(truncated)",
             "if True else truncated",
         ),
         Mutation("empty micro-batch trains", "nothing = torch.zeros(1, 1,", "nothing = torch.ones(1, 1,"),
