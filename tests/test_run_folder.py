@@ -1,9 +1,9 @@
-"""`dapo_ref/checkpoint.py`: a run folder is opened once, and nothing in it is overwritten by accident."""
+"""`dapo_ref/run_folder.py`: a run folder is opened once, and nothing in it is overwritten by accident."""
 
 import pytest
 
-from dapo_ref.checkpoint import RunFolder
 from dapo_ref.config import Config, ConfigError, read_config
+from dapo_ref.run_folder import RunFolder
 
 
 def test_a_new_folder_holds_the_resolved_configuration(tmp_path):
