@@ -51,8 +51,9 @@ from dapo_ref.shards import bytes_of_shard, load_shard, save_shard
 from dapo_ref.types import MicroBatch
 from dapo_ref.watch import CONSEQUENCES, Watch
 
-# DeepSpeed calls a torch function by its old name, once a collective.
-warnings.filterwarnings("ignore", message=".*reduce_scatter_tensor.*", category=FutureWarning)
+# DeepSpeed calls torch functions by their old names, once a collective.
+OLD_NAMES = ".*(reduce_scatter_tensor|all_gather_into_tensor).*"
+warnings.filterwarnings("ignore", message=OLD_NAMES, category=FutureWarning)
 transformers.utils.logging.disable_progress_bar()
 
 log = logging.getLogger(__name__)

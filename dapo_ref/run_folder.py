@@ -100,7 +100,7 @@ class RunFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ConfigError(
-                f"output_dir: another run is writing to {self.path} at this moment; wait for its end or stop it"
+                f"output_dir: another run is writing to {self.path} at this moment; stop it, or wait for it"
             ) from error
         except OSError:
             log.warning(

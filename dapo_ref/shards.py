@@ -2,14 +2,14 @@
 can read.
 
 ZeRO-3 flattens a parameter, pads it to a multiple of W and gives each process one piece. A file holds the
-pieces of one process by parameter name, so that the pieces of all files, in the order of the ranks and without
-the padding, are the parameter, and can be cut anew for another W. DeepSpeed's own files hold all parameters
-in one flat tensor and load with the same W only.
+pieces of one process by parameter name, so that the pieces of all files, in the order of the ranks and
+without the padding, are the parameter, and can be cut anew for another W. DeepSpeed's own files hold all
+parameters in one flat tensor and load with the same W only.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_optimizer_state
@@ -60,7 +60,7 @@ def save_shard(zero: Any, module: nn.Module, directory: Path, rank: int) -> Entr
     }
     file = HashingFile(directory / shard_file(rank))
     try:
-        torch.save(content, file)
+        torch.save(content, cast(IO[bytes], file))
     except (OSError, RuntimeError) as error:
         if file.error is not None:  # what torch makes of it names neither file nor cause
             raise file.error from error
