@@ -18,7 +18,7 @@ from typing import Any
 
 POLLS = 20
 """How often a process reports within the time it may be silent."""
-LONGEST_POLL_S = 10.0
+LONGEST_POLL_S = 2.0
 
 
 @dataclass
