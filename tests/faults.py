@@ -20,8 +20,8 @@ STEPS = 4
 OPTIONS = [
     *("--config", str(ROOT / "configs/tiny_cpu.yaml"), "--rollout_steps", str(STEPS)),
     *("--data", "tiny:train:16"),  # about two steps an epoch: its end is passed before and after each resume
-    *("--prompts_per_step", "4", "--group_size", "4", "--responses_per_update", "4"),
-    *("--max_response_length", "40", "--overlong_cache_length", "10", "--tokens_per_microbatch", "80"),
+    *("--prompts_per_step", "3", "--group_size", "4", "--responses_per_update", "4"),
+    *("--max_response_length", "28", "--overlong_cache_length", "8", "--tokens_per_microbatch", "64"),
     *("--checkpoint_every", "2", "--keep_checkpoints", "2", "--process_group_timeout_s", "200"),
 ]
 
