@@ -92,6 +92,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "precision": "fp32",
         "rollout_weights": "sharded",
         "on_round_limit": "stop",
+        "on_checkpoint_error": "continue",
         "verifier": "recipe",
         "token_normalization": "group",
         "tracker": "wandb",
@@ -301,6 +302,7 @@ def test_the_recipe_differs_from_the_paper_where_it_says_so() -> None:
     assert differs == {
         "warmup_steps": 10,
         "on_round_limit": "stop",
+        "on_checkpoint_error": "continue",
         "verifier": "recipe",
         "boxed_answers": False,
         "dual_clip": 10.0,
