@@ -302,7 +302,6 @@ def test_the_recipe_differs_from_the_paper_where_it_says_so() -> None:
     assert differs == {
         "warmup_steps": 10,
         "on_round_limit": "stop",
-        "on_checkpoint_error": "continue",
         "verifier": "recipe",
         "boxed_answers": False,
         "dual_clip": 10.0,
