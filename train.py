@@ -37,7 +37,7 @@ from dapo_ref.objective import build_objective
 from dapo_ref.preemption import InterruptedRolloutError, StoppedError, StopSignals
 from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
 from dapo_ref.run_folder import RunFolder
-from dapo_ref.scoring import Scorer, correct_matrix, rewards_of, rollout_rows
+from dapo_ref.scoring import Scorer, correct_matrix, recipe_disagreement, rewards_of, rollout_rows
 from dapo_ref.types import Batch, Group, MicroBatch
 
 log = logging.getLogger("dapo_ref.train")
@@ -118,6 +118,8 @@ class Trainer:
         progress.close()
         self.acceptance.end_step()
         metrics.add_rollout(buffer, sampled, rewards_of(sampled, config))
+        if config.compare_recipe:
+            metrics.rollout["verdict/recipe_disagrees_frac"] = recipe_disagreement(sampled)
         self.write_rollouts(step, sampled, buffer)
         self.require_groups(buffer)
         return buffer

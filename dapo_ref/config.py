@@ -89,6 +89,7 @@ class Config:
     overlong_cache_length: int = option(4096, "L_cache of Eq. 13, in tokens [paper: 4096]")
     overlong_filtering: bool = option(False, "mask truncated responses out of the loss, §3.4 [paper: false]")
     verifier: Literal["math", "recipe"] = option("math", "our verifier, or the authors' string rule")
+    compare_recipe: bool = option(False, "record how often our verifier and the authors' rule disagree")
     boxed_answers: bool = option(True, r"accept a last \boxed{…} where there is no `Answer:` line")
     verifier_workers: int = option(1, "processes a rank for symbolic answers")
     verifier_timeout_s: float = option(5.0, "seconds for one symbolic answer")
@@ -270,6 +271,7 @@ FREE_KEYS = frozenset(
     {
         *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "gradient_checkpointing"),
+        "compare_recipe",
     }
 )
 

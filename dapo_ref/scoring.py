@@ -60,6 +60,13 @@ def correct_matrix(groups: Sequence[Group]) -> Tensor:
     return torch.tensor([[rollout.correct for rollout in group.rollouts] for group in groups])
 
 
+def recipe_disagreement(groups: Sequence[Group]) -> float:
+    """The share of responses that the authors' rule judges otherwise than the verdicts at hand."""
+    pairs = [(rollout, group.problem.reference) for group in groups for rollout in group.rollouts]
+    other = [recipe_judge(rollout.text, reference).correct for rollout, reference in pairs]
+    return sum(a.correct != b for (a, _), b in zip(pairs, other, strict=True)) / len(pairs)
+
+
 def rewards_of(groups: Sequence[Group], config: Config) -> Tensor:
     """[P·G] float32, the rule reward of Eq. 7 with the punishment of Eq. 13 added to it."""
     rewards = correctness_reward(correct_matrix(groups).flatten())

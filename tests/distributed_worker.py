@@ -15,15 +15,19 @@ from dapo_ref.config import Config
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome
 from dapo_ref.engine import Engine, leave
 from dapo_ref.metrics import StepMetrics
+from dapo_ref.preemption import StopSignals
 from dapo_ref.rollout import sample_groups
+from dapo_ref.run_folder import RunFolder
 from dapo_ref.scoring import rewards_of
+from dapo_ref.verifier import VerifierPool
 from tests.helpers import char_tokenizer, filled_batch, random_groups
 from train import Trainer
 
 
 def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned: bool) -> dict:
     """One rollout step's updates on fixed groups, one of whose advantages may be nan; the metrics record."""
-    trainer = Trainer(config, engine, None, char_tokenizer(), random_groups(shape))
+    folder = RunFolder(Path(config.output_dir))
+    trainer = Trainer(config, engine, None, char_tokenizer(), random_groups(shape), folder, StopSignals())
     trainer.folder.path.mkdir(parents=True, exist_ok=True)
     groups = random_groups(shape)
     buffer = GroupBuffer(len(groups), any_outcome)
@@ -59,6 +63,7 @@ def check_rollouts(engine: Engine, config: Config) -> dict:
             lambda module, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
         )
         mine = prompts[engine.rank :: engine.world_size]
+        linear_inside = torch.nn.functional.linear is torch._C._nn.linear
         engine.seed(1)
         groups = sample_groups(model, char_tokenizer(), mine, config.sampling, [2])
         watch.remove()
@@ -69,7 +74,18 @@ def check_rollouts(engine: Engine, config: Config) -> dict:
     except RuntimeError:
         after_raising = is_sharded(engine)
     ids = engine.gather([[r.response_ids for r in g.rollouts] for g in groups])
-    return {"sharded": [before, after, after_raising], "ids": ids, "widths": widths}
+    with VerifierPool(workers=1, timeout_s=60.0, memory_mb=1024) as pool:
+        verdicts = pool.verify_many(
+            [(r"Answer: $\sqrt{8}$", r"2\sqrt{2}"), (r"Answer: $\sqrt{8}$", r"3\sqrt{2}")]
+        )
+    linear_outside = torch.nn.functional.linear is torch._C._nn.linear
+    return {
+        "sharded": [before, after, after_raising],
+        "ids": ids,
+        "widths": widths,
+        "symbolic": engine.gather([verdicts]),
+        "plain_linear": [linear_inside, linear_outside],
+    }
 
 
 def main(work: Path) -> None:

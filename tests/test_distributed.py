@@ -184,6 +184,17 @@ def test_the_policy_is_sharded_before_and_after_rollouts_and_after_an_error_in_o
     assert len(result["ids"]) == 4
 
 
+def test_symbolic_verdicts_come_from_worker_processes_of_every_rank(outcomes):
+    for processes in (1, 2):
+        symbolic = outcomes[1]["several_updates"][processes]["result"]["symbolic"]
+        assert symbolic == [[True, False]] * processes
+
+
+def test_generation_on_full_weights_uses_plain_linear_layers_and_restores_those_of_zero(outcomes):
+    for processes in (1, 2):
+        assert outcomes[1]["several_updates"][processes]["result"]["plain_linear"] == [True, False]
+
+
 @pytest.mark.parametrize("name", ["checkpointing", "sharded"])
 def test_the_cache_is_on_in_generation_also_with_gradient_checkpointing(outcomes, name):
     # Prompts are run once, at their width; after that each forward pass sees one column.
