@@ -82,7 +82,8 @@ class Runs:
         order |= {"world": world, "argv": argv, "faults": list(faults), "log": str(log)}
         self.send(order | {"left_behind": list(left_behind)})
         self.receive()
-        codes = self.receive()
+        *codes, orphans = self.receive()
+        assert orphans == 0
         return Ended(codes, [Path(f"{log}.{rank}").read_text() for rank in range(world)])
 
     def send(self, order: dict[str, Any]) -> None:

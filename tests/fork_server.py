@@ -1,7 +1,8 @@
 """Real training processes without their 20 seconds of imports: a process that has imported everything forks
 the ranks of a run, and each rank may carry a fault.
 
-    python -m tests.fork_server          reads a run a line from stdin, answers with two lines
+    python -m tests.fork_server          reads a run a line from stdin, answers with two: the process ids of the
+    ranks, and, at their end, their exit codes with whether something else stayed behind
 
 A fault is `{"ranks": [1], "event": "backward", "count": 3, "action": "kill"}`: on these ranks, before the
 third call of the event. Events are calls of the functions in `EVENTS`; counted calls, not seconds, say when,
@@ -209,7 +210,7 @@ def serve():
         order = json.loads(line)
         pids = fork_run(order)
         answer(pids)
-        answer(wait_for(pids, order["left_behind"]))
+        answer([*wait_for(pids, order["left_behind"]), count_orphans(pids[0])])
 
 
 def wait_for(pids, left_behind):
@@ -228,6 +229,18 @@ def wait_for(pids, left_behind):
         else:
             time.sleep(0.02)
     return [codes[pid] for pid in pids]
+
+
+def count_orphans(group):
+    """Processes of the run's group that stay behind after a while; there are none."""
+    for _ in range(1000):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return 0
+        time.sleep(0.02)
+    os.killpg(group, signal.SIGKILL)
+    return 1
 
 
 def answer(content):

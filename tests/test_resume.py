@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.faults import Runs, assert_same, checkpoints, fault, same_weights, untimed
+from tests.faults import Runs, assert_same, checkpoints, events, fault, same_weights, untimed
 
 
 @pytest.fixture(scope="module")
@@ -16,13 +16,14 @@ def runs(tmp_path_factory):
 
 
 def test_killed_while_a_checkpoint_is_written_and_resumed(runs, tmp_path):
-    # A write is a few kilobytes of a file of 5 MB; the 150th is in the second checkpoint.
-    ended = runs.run(tmp_path / "run", 2, faults=[fault("write", 150, "kill all", 1)])
+    whole = runs.undisturbed(2)
+    count = events(whole, 1)["write"] * 3 // 4  # in the middle of the second of two files
+    ended = runs.run(tmp_path / "run", 2, faults=[fault("write", count, "kill all", 1)])
     assert ended.codes == [-9, -9]
     assert checkpoints(tmp_path / "run") == ["partial_step_000004", "step_000002"]
     ended = runs.finish(tmp_path / "run", 2)
     assert "resuming after step 2" in ended.logs[0]
-    assert_same(tmp_path / "run", runs.undisturbed(2))
+    assert_same(tmp_path / "run", whole)
 
 
 def test_told_to_stop_in_a_rollout_and_resumed(runs, tmp_path):
