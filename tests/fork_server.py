@@ -1,8 +1,10 @@
 """Real training processes without their 20 seconds of imports: a process that has imported everything forks
 the ranks of a run, and each rank may carry a fault.
 
-    python -m tests.fork_server          reads a run a line from stdin, answers with two: the process ids of the
-    ranks, and, at their end, their exit codes with whether something else stayed behind
+    python -m tests.fork_server
+
+It reads a run a line and answers with two: the process ids of the ranks, and, at their end, their exit codes
+with whether something else stayed behind.
 
 A fault is `{"ranks": [1], "event": "backward", "count": 3, "action": "kill"}`: on these ranks, before the
 third call of the event. Events are calls of the functions in `EVENTS`; counted calls, not seconds, say when,

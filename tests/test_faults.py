@@ -65,7 +65,7 @@ def moments(number):
         yield phase, event, rank, world, action, rng.random()
 
 
-MOMENTS = list(moments(24))
+MOMENTS = list(moments(21))
 IDS = [f"{i:02d} {e} rank {r} of {w} {a}" for i, (_, e, r, w, a, _) in enumerate(MOMENTS)]
 
 
@@ -84,14 +84,14 @@ def test_killed(runs, tmp_path, moment):
     assert_same(tmp_path / "run", whole)
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [2])
 def test_killed_again_and_again(runs, tmp_path, world):
     whole = runs.undisturbed(world)
     run = tmp_path / "run"
     rng = random.Random(world)
-    runs.run(run, world, faults=[fault("step", 9, "kill all")])  # after the first checkpoint
+    runs.run(run, world, faults=[fault("step", 5, "kill all")])  # after the first checkpoint
     for event in ("load", "token", "backward", "write", "finish", "prune", "export"):
-        count = 1 + (rng.randrange(8) if event in ("token", "backward", "write") else 0)
+        count = 1 + (rng.randrange(3) if event in ("token", "backward", "write") else 0)
         ended = runs.run(run, world, "--resume", faults=[fault(event, count, "kill all")])
         assert ended.codes == [-9] * world, (event, count)
     runs.finish(run, world)
@@ -101,14 +101,13 @@ def test_killed_again_and_again(runs, tmp_path, world):
 # --- SIGTERM, SIGINT ----------------------------------------------------------------------------------------
 
 STOPS = [
-    # event, call, signal, ranks, processes, and the step whose checkpoint there is then
+    # event, call (from the last one if not positive), signal, ranks, processes, and the step whose checkpoint
+    # there is then
     ("token", 5, "SIGTERM", [0], 1, None),  # in the first rollout: there is nothing to save
-    ("token", -30, "SIGTERM", [0, 1], 2, 3),
-    ("token", -30, "SIGINT", [1], 2, 3),  # the other process hears of it when it has sampled its own share
-    ("score", -1, "SIGTERM", [0], 2, 3),
-    ("logprobs", -1, "SIGTERM", [1], 2, 4),  # the last update of a step: it is finished
+    ("token", -3, "SIGTERM", [0, 1], 2, 3),
+    ("score", 0, "SIGINT", [1], 2, 3),  # the other process hears of it when it has sampled its own share
+    ("logprobs", 0, "SIGTERM", [1], 2, 4),  # the last update of a step: it is finished
     ("backward", 2, "SIGINT", [0], 1, 1),
-    ("step", 5, "SIGTERM", [0, 1], 2, 2),
     ("write", 20, "SIGTERM", [1], 2, 2),  # while a checkpoint is written
     ("metrics", 3, "SIGTERM", [0], 2, 3),
 ]
@@ -209,11 +208,11 @@ def environment(pid):
 @pytest.mark.parametrize(
     ("event", "count", "action", "message"),
     [
-        ("backward", 9, "freeze", "rank 1 does not answer; it was last heard of in step"),
+        ("backward", 5, "freeze", "rank 1 does not answer; it was last heard of in step"),
         ("score", 3, "hang", "rank 1 is alive and has not come out of step"),
         (
             "logprobs",
-            9,
+            5,
             "raise",
             r"rank 1 left in step \d: update \(ZeroDivisionError: a fault of the program",
         ),
@@ -252,9 +251,8 @@ def flip(file):
 
 
 DAMAGES = [
-    *(("rank_00000.pt", damage) for damage in (cut, empty, flip, os.unlink)),
-    *(("rank_00001.pt", flip), ("loop.json", flip), ("loop.json", empty)),
-    *(("manifest.json", flip), ("manifest.json", cut), ("manifest.json", os.unlink)),
+    *(("rank_00000.pt", cut), ("rank_00001.pt", empty), ("rank_00001.pt", flip)),
+    *(("loop.json", flip), ("manifest.json", flip), ("manifest.json", os.unlink)),
 ]
 
 
@@ -355,8 +353,7 @@ def test_a_disk_that_is_full_elsewhere_is_a_clear_error(runs, tmp_path, event):
 # --- Numbers ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["nan", "inf"])
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(("value", "world"), [("nan", 2), ("inf", 2), ("nan", 1)])
 def test_a_loss_that_is_not_finite_skips_the_update_everywhere(runs, tmp_path, value, world):
     faults = [fault("loss", 5, value, world - 1)]
     ended = runs.run(tmp_path / "whole", world, faults=faults)
@@ -387,7 +384,7 @@ def test_too_many_updates_in_a_row_stop_the_run(runs, tmp_path):
 # --- Another number of processes ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3), (3, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
 def test_another_number_of_processes_goes_on(runs, tmp_path, before, after):
     run = tmp_path / "run"
     half = runs.run(run, before, "--rollout_steps", "2")
@@ -406,7 +403,7 @@ def test_another_number_of_processes_goes_on(runs, tmp_path, before, after):
     assert [r["updates"] for r in records] == [r["updates"] for r in expected]
 
 
-@pytest.mark.parametrize(("before", "between"), [(1, 2), (2, 3), (3, 1)])
+@pytest.mark.parametrize(("before", "between"), [(1, 2), (2, 3)])
 def test_there_and_back_is_the_same_checkpoint(runs, tmp_path, before, between):
     run = tmp_path / "run"
     assert runs.run(run, before, "--rollout_steps", "2").codes == [0] * before
