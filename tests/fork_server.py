@@ -197,11 +197,11 @@ def fork_run(order):
         pid = os.fork()
         if pid == 0:
             try:
-                os.setpgid(0, pids[0] if pids else 0)
                 run_rank(order, rank, port)
             finally:
                 os._exit(99)
         pids.append(pid)
+        os.setpgid(pid, pids[0])  # from here: a child could find its leader not to be one yet
     return pids
 
 
