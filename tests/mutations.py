@@ -496,7 +496,6 @@ MUTATIONS = {
     ],
     "preemption.py": [
         Mutation("the second signal unheard", "now - self._first > SAME_S", "False"),
-        Mutation("every signal leaves at once", "if not self._in_loop or (", "if True or ("),
         Mutation("nothing leaves before the loop", "if not self._in_loop or (", "if ("),
         Mutation(
             "the last signal counts",

@@ -76,7 +76,7 @@ if {progress}:
         threading.Event().wait(0.02)
     watch.close()
 else:
-    threading.Event().wait(100)
+    threading.Event().wait(20)
 """
 
 
