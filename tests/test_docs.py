@@ -62,3 +62,18 @@ def test_every_departure_is_explained() -> None:
     sources = [*(ROOT / "dapo_ref").rglob("*.py"), *ROOT.glob("*.py")]
     used = {int(n) for file in sources for n in re.findall(r"\bD(\d+)\b", file.read_text())}
     assert used <= set(explained)
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    commands = re.findall(r"```bash\n(.*?)\n```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    (tests,) = [command for command in commands if command.endswith("pytest")]
+    assert tests in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_the_readmes_first_command_names_files_that_exist() -> None:
+    commands = re.findall(r"```bash\n(.*?)\n```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    first = commands[0]
+    assert first.startswith("python3.11 -m venv .venv && ")
+    for word in first.split():
+        if word.endswith((".py", ".yaml", ".txt")):
+            assert (ROOT / word).is_file(), word

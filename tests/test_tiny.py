@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from dapo_ref.tiny import MODEL_DIR, make
 from dapo_ref.tiny.tasks import _NAMES, _OBJECTS, TASKS, generate, split_of
 
-CAP = 64  # tokens, as in the tiny configuration
+CAP = 56  # tokens, as in the tiny configuration
 EXPRESSION_TASKS = ["tiny", "one_digit_sums", "one_digit_products", "two_digit_sums", "three_term_sums"]
 STORY_TASKS = ["one_step_word_problems", "two_step_word_problems"]
 

@@ -39,7 +39,7 @@ _MAX_TOKENS = 112  # of a demonstration, prompt included; a longer one (rambling
 
 _SLIPS = {"careful": 0.01, "brisk": 0.06, "careless": 0.4, "rambling": 0.06}  # chance of a slip in a line
 _LESSON = {"careful": 1.0}
-_CROWD = {"careful": 0.3, "brisk": 0.25, "careless": 0.25, "rambling": 0.2}
+_CROWD = {"careful": 0.32, "brisk": 0.22, "careless": 0.22, "rambling": 0.24}
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def demonstrate(question: str, solver: str, rng: random.Random) -> str:
         return f"{question.removesuffix('?')}{result}\nAnswer: {result}"
     if solver == "rambling":
         text = "Hmm\n"
-        for _ in range(rng.randint(1, 9)):
+        for _ in range(rng.randint(2, 12)):
             lines, result = _steps(start, terms, slip, rng)
             text += lines + "Wait\n"
         return text.removesuffix("Wait\n") + f"Answer: {result}"
@@ -186,12 +186,11 @@ def train(
     learning_rate: float,
     seed: int,
 ) -> None:
-    """One pass over the phases; the learning rate warms up, stays, and falls to zero over the last phase."""
+    """One pass over the phases; the learning rate warms up, stays, and falls to zero over the second half."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     stream = [batch for phase in phases for batch in batches(phase, batch_size, seed)]
-    decay_steps = len(phases[-1]) // batch_size
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / WARMUP_STEPS, (len(stream) - step) / decay_steps, 1.0)
+        optimizer, lambda step: min((step + 1) / WARMUP_STEPS, 2 * (1 - step / len(stream)), 1.0)
     )
     progress = tqdm(stream, desc="supervised", unit="batch")
     for input_ids, labels in progress:
@@ -229,7 +228,7 @@ def main() -> None:
     """Command line: demonstrations, tokenizer, training, export."""
     parser = argparse.ArgumentParser(description="Make the tiny warm-started model of dapo_ref.")
     parser.add_argument("--output", type=Path, required=True, help="directory to write")
-    parser.add_argument("--lesson", type=int, default=40_000, help="demonstrations by the careful solver")
+    parser.add_argument("--lesson", type=int, default=56_000, help="demonstrations by the careful solver")
     parser.add_argument("--crowd", type=int, default=12_000, help="demonstrations by all the solvers")
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--learning_rate", type=float, default=2e-3)

@@ -67,10 +67,10 @@ def split_of(key: str) -> Split:
 
 
 def _tiny(rng: random.Random, split: Split) -> Draw:
-    """`47 + 38 - 9 = ?`: two to four terms of one or two digits; every partial result lies in 0 … 99."""
+    """`47 + 38 - 9 = ?`: two or three terms of one or two digits; every partial result lies in 0 … 99."""
     total = _one_or_two_digits(rng)
     terms, question = [total], str(total)
-    size = rng.choice((2, 3, 3, 4))
+    size = rng.choice((2, 3, 3))
     while len(terms) < size:
         term = _one_or_two_digits(rng) * rng.choice((1, -1))
         if not 0 <= total + term <= 99:
