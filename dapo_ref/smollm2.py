@@ -62,7 +62,14 @@ def load_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 def clean_model(loaded: PreTrainedModel) -> LlamaForCausalLM:
     """A model with the same weights that knows nothing of where they came from, and so can be saved."""
-    origin = ("_name_or_path", "_model_name_or_path", "quantization_config", "dtype", "torch_dtype", "transformers_version")
+    origin = (
+        "_name_or_path",
+        "_model_name_or_path",
+        "quantization_config",
+        "dtype",
+        "torch_dtype",
+        "transformers_version",
+    )
     settings = {key: value for key, value in loaded.config.to_dict().items() if key not in origin}
     model = LlamaForCausalLM(LlamaConfig(**settings))
     model.load_state_dict(loaded.state_dict())
