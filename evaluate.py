@@ -17,7 +17,6 @@ from typing import Any
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from dapo_ref.checkpoint import RunFolder
 from dapo_ref.config import Config, ConfigError, StrictParser, option, read_config
 from dapo_ref.data import keep_short_prompts, load_problems
 from dapo_ref.engine import (
@@ -31,6 +30,7 @@ from dapo_ref.engine import (
 from dapo_ref.evaluation import summarize, table
 from dapo_ref.pretrained import load_tokenizer
 from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
+from dapo_ref.run_folder import RunFolder
 from dapo_ref.scoring import Scorer, rollout_rows
 from dapo_ref.types import Group
 

@@ -7,10 +7,11 @@ its own prompts, then all exchange their groups, so that every process holds the
 decisions, and picks its own part of each mini-batch.
 """
 
+import contextlib
 import logging
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from transformers import PreTrainedTokenizerBase
 
 from dapo_ref import checkpoint
 from dapo_ref.batching import MiniBatch, collate, microbatches, minibatches
-from dapo_ref.checkpoint import RunFolder
 from dapo_ref.config import Config, load_config
 from dapo_ref.data import PromptStream, keep_short_prompts, load_problems
 from dapo_ref.dynamic_sampling import (
@@ -34,8 +34,10 @@ from dapo_ref.engine import Engine, TrainingError, exit_code, launched_as_main, 
 from dapo_ref.loss import group_advantages
 from dapo_ref.metrics import StepMetrics, summary_line
 from dapo_ref.objective import build_objective
+from dapo_ref.preemption import InterruptedRolloutError, StoppedError, StopSignals
 from dapo_ref.pretrained import load_tokenizer
 from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
+from dapo_ref.run_folder import RunFolder
 from dapo_ref.scoring import Scorer, correct_matrix, recipe_disagreement, rewards_of, rollout_rows
 from dapo_ref.types import Batch, Group, MicroBatch
 
@@ -52,11 +54,14 @@ class Trainer:
         scorer: Scorer,
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[Prompt],
+        folder: RunFolder,
+        signals: StopSignals,
     ) -> None:
         self.config = config
         self.engine = engine
         self.tokenizer = tokenizer
-        self.folder = RunFolder(Path(config.output_dir))
+        self.folder = folder
+        self.signals = signals
         self.stream = PromptStream(prompts, seed=config.seed)
         self.end_ids = end_token_ids(tokenizer, engine.policy.model)
         self.scorer = scorer
@@ -65,16 +70,18 @@ class Trainer:
         self.steps_done = 0
         self.updates = 0
         self.skipped_in_a_row = 0
+        self.last_finished = self.state_dict()
 
     def train(self) -> None:
         """Algorithm 1. Line numbers are the paper's."""
-        config = self.config
-        for step in range(self.steps_done, config.rollout_steps):  # 1: for step = 1, …, M
+        for step in range(self.steps_done, self.config.rollout_steps):  # 1: for step = 1, …, M
             metrics = StepMetrics()
-            buffer = self.fill_buffer(step, metrics)  # 2–8: sample, reward, filter, until N groups are held
-            batch = self.make_batch(buffer)  # 9: advantages
-            self.update_policy(step, batch, metrics)  # 10–11: μ updates
-            self.end_step(step, metrics)
+            with self.checkpoint_if_stopped():
+                buffer = self.fill_buffer(step, metrics)  # 2–8: sample, reward, filter, until N are held
+                batch = self.make_batch(buffer)  # 9: advantages
+                self.update_policy(step, batch, metrics)  # 10–11: μ updates
+                self.end_step(step, metrics)
+                self.stop_if_told()
         checkpoint.export(self.engine, self.folder, self.tokenizer)
 
     # --- Lines 2–8 --------------------------------------------------------------------------------------
@@ -82,6 +89,7 @@ class Trainer:
     def fill_buffer(self, step: int, metrics: StepMetrics) -> GroupBuffer[Group]:
         """Samples rounds of groups until the dynamic sampling buffer holds N of them (Eq. 11)."""
         config = self.config
+        self.engine.watch.doing = f"step {step + 1}: rollout"
         qualifies = has_mixed_outcomes if config.dynamic_sampling else any_outcome
         buffer = GroupBuffer[Group](config.prompts_per_step, qualifies)
         sampled: list[Group] = []
@@ -90,7 +98,7 @@ class Trainer:
             while not buffer.full and buffer.rounds < config.max_rounds:
                 prompts = self.stream.take(self.round_size(buffer))  # 2: D_b from D
                 self.engine.seed(step, buffer.rounds)
-                with metrics.timed("rollout"):  # 4: G outputs for each question
+                with self.stop_point(), metrics.timed("rollout"):  # 4: G outputs for each question
                     groups = sample_groups(
                         model,
                         self.tokenizer,
@@ -98,6 +106,7 @@ class Trainer:
                         config.sampling,
                         self.end_ids,
                         on_response=self.scorer.begin,
+                        on_token=self.on_token,
                     )
                 with metrics.timed("verify"):  # 5: rewards, by the rule of Eq. 7
                     groups = self.scorer.score(groups)
@@ -161,6 +170,7 @@ class Trainer:
 
     def update_policy(self, step: int, batch: Batch, metrics: StepMetrics) -> None:
         """One pass over the batch, an optimiser update a mini-batch."""
+        self.engine.watch.doing = f"step {step + 1}: update"
         minis = [m for m in minibatches(batch, self.config.responses_per_update) if m.num_tokens]
         plans = [self.plan(batch, mini) for mini in minis]
         with metrics.timed("logprobs"):
@@ -184,27 +194,48 @@ class Trainer:
     def compute_old_logprobs(self, plans: Sequence[list[MicroBatch]], metrics: StepMetrics) -> None:
         """Fills in log π_old, the denominator of r in Eq. 9, before the first update changes π_θ."""
         for micro in (micro for plan in plans for micro in plan):
-            micro.old_logprobs, entropy = self.engine.logprobs(micro, micro.loss_mask)
+            with self.stop_point():
+                micro.old_logprobs, entropy = self.engine.logprobs(micro, micro.loss_mask)
             metrics.add_old_policy(micro.old_logprobs, entropy, micro.loss_mask)
 
     def update(self, step: int, mini: MiniBatch, plan: Sequence[MicroBatch], metrics: StepMetrics) -> None:
         """One optimiser update: the gradient of Eq. 8 over all micro-batches and processes."""
         clip = (self.config.clip_eps_low, self.config.clip_eps_high)
+        losses = []
         for i, micro in enumerate(plan):
+            self.stop_if_told()
             logprobs, entropy = self.engine.logprobs(micro, micro.loss_mask)
             old_logprobs = micro.old_logprobs
             if old_logprobs is None:
                 old_logprobs = logprobs.detach()
                 metrics.add_old_policy(logprobs, entropy, micro.loss_mask)
             loss = self.objective(logprobs, old_logprobs, micro, mini)
-            self.engine.backward(loss, last=i == len(plan) - 1)
+            losses.append(float(loss.detach()))
+            last = i == len(plan) - 1
+            if last and not all(map(math.isfinite, losses)):
+                loss = loss * math.nan  # the gradient of all processes is not finite then: all skip together
+            self.engine.backward(loss, last)
             metrics.add_microbatch(loss, logprobs, old_logprobs, micro, clip)
         grad_norm = self.engine.step(self.learning_rate(step))
         metrics.add_update(grad_norm, mini.num_tokens)
         self.updates += 1
-        self.skipped_in_a_row = 0 if math.isfinite(grad_norm) else self.skipped_in_a_row + 1
+        if math.isfinite(grad_norm):
+            self.skipped_in_a_row = 0
+        else:
+            self.skip(step, plan, losses)
+
+    def skip(self, step: int, plan: Sequence[MicroBatch], losses: Sequence[float]) -> None:
+        """Counts an update that was not made, keeps what led to it, and ends the run after too many."""
+        self.skipped_in_a_row += 1
+        content = {"losses": list(losses), "microbatches": [vars(micro) for micro in plan]}
+        self.folder.write_bad_update(step + 1, self.updates, self.engine.rank, content)
+        if self.engine.is_main:
+            log.warning("update %d of step %d skipped: its gradient is not finite", self.updates, step + 1)
         if self.skipped_in_a_row >= self.config.max_skipped_updates:
-            raise TrainingError(f"{self.skipped_in_a_row} updates in a row had a gradient that is not finite")
+            raise TrainingError(
+                f"{self.skipped_in_a_row} updates in a row had a loss or gradient that is not finite; their "
+                f"micro-batches are in {self.folder.path / 'bad_updates'}"
+            )
 
     def learning_rate(self, step: int) -> float:
         """Linear warm-up over rollout steps, then constant (§4.1). The first step already trains (D5)."""
@@ -223,11 +254,10 @@ class Trainer:
             sys.stdout.flush()
         numbers = {k: v for k, v in record.items() if k != "step" and v is not None}
         self.engine.accelerator.log(numbers, step=self.steps_done)
-        due = config.checkpoint_every and self.steps_done % config.checkpoint_every == 0
-        if due or (config.checkpoint_every and self.steps_done == config.rollout_steps):
-            checkpoint.save(
-                self.engine, self.folder, self.steps_done, self.state_dict(), config.keep_checkpoints
-            )
+        self.last_finished = self.state_dict()
+        last = self.steps_done == config.rollout_steps
+        if config.checkpoint_every and (last or self.steps_done % config.checkpoint_every == 0):
+            checkpoint.save(self.engine, self.folder, self.last_finished, config)
 
     def write_rollouts(self, step: int, sampled: Sequence[Group], buffer: GroupBuffer[Group]) -> None:
         """Every sampled response of the step, for people to read."""
@@ -250,23 +280,64 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """What the loop carries from step to step, beside weights and optimiser."""
         return {
+            "step": self.steps_done,
             "updates": self.updates,
             "skipped_in_a_row": self.skipped_in_a_row,
             "stream": self.stream.state_dict(),
             "acceptance": self.acceptance.state_dict(),
         }
 
+    def on_token(self) -> None:
+        """Ends the sampling of a process that was told to stop. On sharded weights the processes sample in
+        step, and none can leave alone."""
+        self.engine.watch.alive()
+        if self.signals.received and self.config.rollout_weights == "gathered":
+            raise InterruptedRolloutError
+
+    @contextlib.contextmanager
+    def stop_point(self) -> Iterator[None]:
+        """A block of a step that can be discarded; after it all processes stop if one was told to."""
+        with contextlib.suppress(InterruptedRolloutError):
+            yield
+        self.stop_if_told()
+
+    def stop_if_told(self) -> None:
+        """Raises StoppedError on all processes together if one of them got a signal; a collective.
+
+        Not once the step has changed the weights: those of the last finished step are gone then, and the step
+        is carried to its end."""
+        if self.updates == self.last_finished["updates"]:
+            (number,) = self.engine.max([self.signals.received])
+            if number:
+                raise StoppedError(int(number))
+
+    @contextlib.contextmanager
+    def checkpoint_if_stopped(self) -> Iterator[None]:
+        """Sees to it that there is a checkpoint of the last finished step before StoppedError goes on."""
+        try:
+            yield
+        except StoppedError as stopped:
+            done = self.steps_done
+            if done and not checkpoint.exists(self.engine, self.folder, done):
+                checkpoint.save(self.engine, self.folder, self.last_finished, self.config)
+            if self.engine.is_main:
+                log.info("%s after step %d; --resume goes on from there", stopped, done)
+            raise
+
     def resume(self) -> None:
-        """Continues after the last complete checkpoint, as if the run had not been stopped."""
-        found = checkpoint.latest_state(self.folder, self.engine.world_size)
+        """Continues after the newest whole checkpoint, as if the run had not been stopped."""
+        found = checkpoint.newest_whole(self.engine, self.folder)
         if found is not None:
             path, state = found
-            self.engine.load_state(path)
+            checkpoint.say_what_differs(self.engine, state)
+            self.engine.load_state(path, written_by=state["num_processes"])
             self.steps_done, self.updates = state["step"], state["updates"]
             self.skipped_in_a_row = state["skipped_in_a_row"]
             self.stream.load_state_dict(state["stream"])
             self.acceptance = AcceptanceRate(**state["acceptance"])
+            self.last_finished = self.state_dict()
         if self.engine.is_main:
+            self.folder.keep_config(self.config)
             self.folder.forget_after(self.steps_done)
             log.info("resuming after step %d", self.steps_done)
         self.engine.barrier()
@@ -278,16 +349,20 @@ def run(argv: Sequence[str]) -> None:
     tokenizer = load_tokenizer(config.model_dir)
     problems = load_problems(config.data, prompt_template=config.prompt_template)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length)
+    folder = RunFolder(Path(config.output_dir))
     if launched_as_main():
-        RunFolder(Path(config.output_dir)).open(config)
-    engine = Engine(config)
-    engine.start_tracker()
-    with Scorer(config) as scorer:
-        trainer = Trainer(config, engine, scorer, tokenizer, prompts)
-        if config.resume:
-            trainer.resume()
-        trainer.train()
-    engine.close()
+        folder.open(config)
+    with StopSignals() as signals:
+        engine = Engine(config)
+        engine.start_tracker()
+        with engine.watched(), Scorer(config) as scorer:
+            trainer = Trainer(config, engine, scorer, tokenizer, prompts, folder, signals)
+            if config.resume:
+                trainer.resume()
+            checkpoint.warn_of_little_space(engine, folder, config)
+            signals.loop_begins()
+            trainer.train()
+        engine.close()
 
 
 if __name__ == "__main__":

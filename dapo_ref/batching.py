@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dapo_ref.reward import overlong_filter
 from dapo_ref.types import Batch, Group, MicroBatch
 
 
@@ -56,7 +57,7 @@ def collate(groups: Sequence[Group], overlong_filtering: bool) -> Batch:
         correct=torch.tensor([rollout.correct for rollout in rollouts]),
         truncated=truncated,
         lengths=lengths,
-        trained=~truncated if overlong_filtering else torch.ones_like(truncated),
+        filtered=truncated if overlong_filtering else torch.zeros_like(truncated),
         group_index=torch.arange(len(groups)).repeat_interleave(len(groups[0].rollouts)),
     )
 
@@ -83,7 +84,7 @@ def minibatches(batch: Batch, responses_per_update: int) -> list[MiniBatch]:
 def _minibatch(batch: Batch, member: Tensor) -> MiniBatch:
     return MiniBatch(
         rows=member.nonzero().flatten().tolist(),
-        num_tokens=int(batch.lengths[member & batch.trained].sum()),
+        num_tokens=int(batch.lengths[member & ~batch.filtered].sum()),
         num_responses=int(member.sum()),
         num_groups=len(batch.group_index[member].unique()),
     )
@@ -146,7 +147,7 @@ def _micro_batch(batch: Batch, rows: list[int]) -> MicroBatch:
     input_ids = _pad([p + r for p, r in zip(prompts, responses, strict=True)])
     lengths = batch.lengths[rows]
     response_mask = torch.arange(int(lengths.max())) < lengths[:, None]
-    trained_lengths = batch.lengths * batch.trained
+    trained_lengths = batch.lengths * ~batch.filtered
     group_tokens = torch.zeros(int(batch.group_index[-1]) + 1, dtype=torch.long)
     group_tokens.index_add_(0, batch.group_index, trained_lengths)
     return MicroBatch(
@@ -154,7 +155,7 @@ def _micro_batch(batch: Batch, rows: list[int]) -> MicroBatch:
         input_ids=input_ids,
         prompt_lengths=torch.tensor([len(p) for p in prompts]),
         response_mask=response_mask,
-        loss_mask=response_mask & batch.trained[rows, None],
+        loss_mask=overlong_filter(response_mask, batch.filtered[rows]),
         advantages=batch.advantages[rows],
         group_tokens=group_tokens[batch.group_index[rows]],
     )

@@ -16,6 +16,8 @@ from typing import Any, Literal
 import yaml
 from transformers import HfArgumentParser
 
+from dapo_ref.manifest import replace_text
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message is one line: what, where and how to mend it."""
@@ -116,15 +118,21 @@ class Config:
     adam_beta2: float = option(0.999, "of AdamW [recipe: 0.999]")
     adam_eps: float = option(1e-8, "of AdamW [recipe: 1e-8]")
     max_grad_norm: float = option(1.0, "gradient-norm clip [recipe: 1.0]")
-    max_skipped_updates: int = option(5, "stop after so many updates in a row with a non-finite gradient")
+    max_skipped_updates: int = option(
+        5, "stop after so many updates in a row whose loss or gradient is not finite"
+    )
 
     # --- Run ------------------------------------------------------------------------------------------------
     output_dir: str = option("", "run folder; default runs/<name of the first config file>")
-    process_group_timeout_s: int = option(1800, "a rank that is silent for so long ends the run")
-    resume: bool = option(False, "continue the run in output_dir after its last complete checkpoint")
+    process_group_timeout_s: int = option(1800, "seconds; a rank that is silent for so long ends the run")
+    resume: bool = option(False, "continue the run in output_dir after its newest whole checkpoint")
+    allow_config_change: bool = option(False, "resume also where the mathematics changed")
     seed: int = option(0, "of data order and sampling")
     checkpoint_every: int = option(10, "rollout steps; the last step is always saved; 0 saves only the model")
     keep_checkpoints: int = option(2, "how many complete checkpoints stay")
+    on_checkpoint_error: Literal["stop", "continue"] = option(
+        "stop", "a checkpoint cannot be written (a full disk, say): stop, or go on and try the next one"
+    )
     tracker: Literal["none", "tensorboard", "wandb"] = option("none", "beside metrics.jsonl")
 
     @property
@@ -150,7 +158,7 @@ class Config:
         at_least_one = (
             "max_prompt_length rollout_steps prompts_per_step group_size max_response_length "
             "rollout_batch_size max_rounds verifier_workers verifier_memory_mb responses_per_update "
-            "tokens_per_microbatch max_skipped_updates keep_checkpoints"
+            "tokens_per_microbatch max_skipped_updates keep_checkpoints process_group_timeout_s"
         )
         for name in at_least_one.split():
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
@@ -237,9 +245,54 @@ def load_config(argv: Sequence[str]) -> Config:
     return Config(**values)
 
 
+@dataclass(frozen=True)
+class Change:
+    """A key whose value differs between two starts of a run."""
+
+    key: str
+    before: Any
+    after: Any
+
+    @property
+    def changes_mathematics(self) -> bool:
+        """Whether the run that goes on is another algorithm's, or another data set's."""
+        return self.key not in FREE_KEYS and self.key not in INEXACT_KEYS
+
+    def __str__(self) -> str:
+        note = f"; {INEXACT_KEYS[self.key]}" if self.key in INEXACT_KEYS else ""
+        return f"{self.key} changes from {self.before!r} to {self.after!r}{note}"
+
+
+# Of one start, not of the run: they are not compared.
+START_KEYS = frozenset({"output_dir", "resume", "allow_config_change"})
+
+# What a run may change when it is resumed, with the same numbers to the last bit.
+FREE_KEYS = frozenset(
+    {
+        *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
+        *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
+    }
+)
+
+# The same mathematics, but no longer the same numbers.
+INEXACT_KEYS = {
+    "tokens_per_microbatch": "sums are taken in another order, the last bits differ",
+    "gradient_checkpointing": "activations are computed twice, the last bits may differ",
+    "rollout_batch_size": "other responses are drawn from the same distribution",
+    "rollout_weights": "other responses are drawn from the same distribution",
+}
+
+
+def differences(before: Config, after: Config) -> list[Change]:
+    """The keys in which two configurations of a run differ, in the order of the fields."""
+    names = [field.name for field in dataclasses.fields(Config) if field.name not in START_KEYS]
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
+    return [Change(name, old, new) for name, old, new in pairs if old != new]
+
+
 def save_config(config: Config, file: Path) -> None:
-    """Writes the configuration as YAML that `read_config` reads back to an equal one."""
-    file.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True))
+    """Writes the configuration as YAML that `read_config` reads back to an equal one, in one step."""
+    replace_text(file, yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True))
 
 
 def read_config(file: Path) -> Config:

@@ -12,6 +12,7 @@ What is particular to a machine without a GPU is marked `CPU:`.
 """
 
 import contextlib
+import errno
 import gc
 import logging
 import math
@@ -38,8 +39,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from dapo_ref.config import Config, ConfigError
 from dapo_ref.data import DataError
 from dapo_ref.logprobs import Policy, require_plain_head
+from dapo_ref.manifest import Entry
+from dapo_ref.preemption import StoppedError, exit_code_of
 from dapo_ref.pretrained import load_hf_config, special_tokens_only
+from dapo_ref.shards import bytes_of_shard, load_shard, save_shard
 from dapo_ref.types import MicroBatch
+from dapo_ref.watch import CONSEQUENCES, Watch
 
 # DeepSpeed calls torch functions by their old names, in every collective.
 warnings.filterwarnings(
@@ -48,6 +53,11 @@ warnings.filterwarnings(
     category=FutureWarning,
 )
 transformers.utils.logging.disable_progress_bar()
+
+log = logging.getLogger(__name__)
+
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG}
+"""What needs no traceback."""
 
 T = TypeVar("T")
 GATHER_ELEMENTS = 2**28
@@ -61,9 +71,11 @@ class TrainingError(RuntimeError):
 class Processes:
     """The processes of a run: who this one is, and what they tell each other."""
 
-    def __init__(self, accelerator: Accelerator, seed: int) -> None:
+    def __init__(self, accelerator: Accelerator, seed: int, timeout_s: float = 1800) -> None:
         self.accelerator = accelerator
         self._seed = seed
+        self._timeout_s = timeout_s
+        self._watch: Watch | None = None
 
     @property
     def rank(self) -> int:
@@ -85,8 +97,31 @@ class Processes:
         """Where this process computes."""
         return self.accelerator.device
 
+    @property
+    def watch(self) -> Watch:
+        """Tells the other processes what this one does; started by `watched`."""
+        if self._watch is None:
+            store = dist.distributed_c10d._get_default_store()
+            self._watch = Watch(store, self.rank, self.world_size, self._timeout_s)
+        return self._watch
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """A process that dies or hangs inside ends the run with an error that names it; see `watch.py`."""
+        self.watch.start()
+        try:
+            with self.watch.last_words():
+                yield
+        except RuntimeError as error:
+            if self.world_size > 1 and type(error).__name__ in CONSEQUENCES:
+                log.error("a collective failed on rank %d: %s", self.rank, self.watch.missing())
+            raise
+        finally:
+            self.watch.close()
+
     def gather(self, items: list[T]) -> list[T]:
         """The items of all processes, in the order of their ranks, on every process."""
+        self.watch.enter()
         return gather_object(items)
 
     def sum(self, values: Sequence[float]) -> list[float]:
@@ -98,12 +133,14 @@ class Processes:
         return self._reduce(values, dist.ReduceOp.MAX)
 
     def _reduce(self, values: Sequence[float], op: Any) -> list[float]:
+        self.watch.enter()
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
         dist.all_reduce(tensor, op=op)
         return tensor.tolist()
 
     def barrier(self) -> None:
         """Waits for all processes."""
+        self.watch.enter()
         self.accelerator.wait_for_everyone()
 
     def peak_memory_mb(self) -> float:
@@ -148,7 +185,7 @@ class Engine(Processes):
         dtype = _dtype(config)
         hf_config = load_hf_config(config.model_dir)
         self._sampler = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
-        super().__init__(make_accelerator(config), config.seed)
+        super().__init__(make_accelerator(config), config.seed, config.process_group_timeout_s)
         model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=dtype)
         _switch_dropout_off(model)
         model.generation_config = special_tokens_only(model.generation_config)
@@ -169,6 +206,7 @@ class Engine(Processes):
 
     def logprobs(self, micro: MicroBatch, mask: Tensor) -> tuple[Tensor, Tensor]:
         """log π_θ and entropy [b, T] at the response tokens of `mask`; see `Policy.forward`."""
+        self.watch.enter()
         return self._zero(micro.input_ids, micro.prompt_lengths, mask, self.config.temperature)
 
     def backward(self, loss: Tensor, last: bool) -> None:
@@ -180,6 +218,7 @@ class Engine(Processes):
             loss: [] this process's share.
             last: whether the micro-batch is the last one of its mini-batch.
         """
+        self.watch.enter()
         self._zero.set_gradient_accumulation_boundary(last)
         self._zero.backward(loss * self.world_size)
 
@@ -189,6 +228,7 @@ class Engine(Processes):
         Returns:
             The norm of the gradient before clipping, over all parameters; inf or nan if it was skipped.
         """
+        self.watch.enter()
         for group in self._zero.optimizer.param_groups:
             group["lr"] = learning_rate
         self._zero.step()
@@ -249,13 +289,24 @@ class Engine(Processes):
 
     # --- Checkpoints ------------------------------------------------------------------------------------
 
-    def save_state(self, directory: Path) -> None:
-        """Writes this process's shard of weights and optimiser into `directory`; a collective."""
-        self._zero.save_checkpoint(str(directory), tag="zero", save_latest=False)
+    def bytes_of_state(self) -> int:
+        """What `save_state` will write, over all processes; a collective."""
+        return int(self.sum([bytes_of_shard(self._zero.optimizer)])[0])
 
-    def load_state(self, directory: Path) -> None:
-        """Restores what `save_state` wrote, with the same number of processes; a collective."""
-        self._zero.load_checkpoint(str(directory), tag="zero")
+    def save_state(self, directory: Path) -> Entry:
+        """Writes this process's shard of weights and optimiser into `directory`.
+
+        Returns:
+            Its entry in the manifest, under `shard_file(rank)`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        return save_shard(self._zero.optimizer, self.policy, directory, self.rank)
+
+    def load_state(self, directory: Path, written_by: int) -> None:
+        """Restores what `written_by` processes wrote with `save_state`; a collective."""
+        load_shard(self._zero.optimizer, self.policy, directory, self.rank, written_by)
 
     # --- The rest ---------------------------------------------------------------------------------------
 
@@ -290,7 +341,7 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     """Runs a command and turns its end into an exit code.
 
     Returns:
-        0; 2 after one line on what the user can mend; 1 after a traceback.
+        0; 2 after one line on what the user can mend; 130 or 143 after a signal; 1 after anything else.
     """
     logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
     try:
@@ -299,6 +350,13 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
         if launched_as_main():
             print(f"error: {error}", file=sys.stderr)
         return 2
+    except StoppedError as stopped:
+        return exit_code_of(stopped.signal)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            traceback.print_exc()
+        print(f"error: {error}; the run can be resumed once that is mended", file=sys.stderr)
+        return 1
     except Exception:
         traceback.print_exc()
         return 1
@@ -342,7 +400,9 @@ def make_accelerator(config: Config) -> Accelerator:
         settings["zero_optimization"].setdefault(key, "auto")
     # CPU: without the backend accelerate takes every rank for the only one.
     process_group = InitProcessGroupKwargs(
-        backend="nccl" if on_gpu else "gloo", timeout=timedelta(seconds=config.process_group_timeout_s)
+        # The watch comes first: it can name a process, and the end of a collective cannot.
+        backend="nccl" if on_gpu else "gloo",
+        timeout=timedelta(seconds=config.process_group_timeout_s + 60),
     )
     if not on_gpu:  # CPU: the launcher leaves one thread to each process
         local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

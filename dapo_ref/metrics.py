@@ -22,6 +22,7 @@ from torch import Tensor
 from dapo_ref.dynamic_sampling import GroupBuffer
 from dapo_ref.engine import Engine
 from dapo_ref.loss import clip_fractions
+from dapo_ref.manifest import naming, replace_text
 from dapo_ref.types import Group, MicroBatch
 from dapo_ref.verifier import Status
 
@@ -36,6 +37,7 @@ class StepMetrics:
     skipped_updates: int = 0
     grad_norms: list[float] = field(default_factory=list)
     trained_tokens: int = 0
+    pending_loss: float = 0.0  # of the update in progress, which may be skipped
     # Sums of this process, added up over processes when the step ends.
     loss: float = 0.0
     clipped_low: float = 0.0
@@ -90,7 +92,7 @@ class StepMetrics:
         clip: tuple[float, float],
     ) -> None:
         """Adds what one forward pass of an update shows; `clip` is (ε_low, ε_high)."""
-        self.loss += float(loss.detach())
+        self.pending_loss += float(loss.detach())
         ratio = (logprobs.detach() - old_logprobs).exp()
         low, high = clip_fractions(ratio, micro.advantages, micro.loss_mask, *clip)
         self.clipped_low += float(low)
@@ -104,8 +106,10 @@ class StepMetrics:
         self.trained_tokens += num_tokens
         if math.isfinite(grad_norm):
             self.grad_norms.append(grad_norm)
+            self.loss += self.pending_loss
         else:
             self.skipped_updates += 1
+        self.pending_loss = 0.0
 
     def record(self, engine: Engine, step: int, updates: int, learning_rate: float) -> dict[str, Any]:
         """The line of this step; a collective.
@@ -122,12 +126,12 @@ class StepMetrics:
         loss, low, high, sampled, entropy, prob = sums
         names = sorted(self.timers)
         ratio_max, *times = engine.max([self.ratio_max, *(self.timers[name] for name in names)])
-        mean_norm = sum(self.grad_norms) / len(self.grad_norms) if self.grad_norms else None
-        return {
+        made = len(self.grad_norms)
+        record = {
             "step": step,
             "updates": updates,
-            "loss": loss / max(self.updates, 1),
-            "grad_norm": mean_norm,
+            "loss": loss / made if made else None,
+            "grad_norm": sum(self.grad_norms) / made if made else None,
             "lr": learning_rate,
             **self.rollout,
             "policy/entropy": entropy / max(sampled, 1),
@@ -140,6 +144,7 @@ class StepMetrics:
             **{f"time/{name}_s": seconds for name, seconds in zip(names, times, strict=True)},
             "memory/peak_mb": engine.peak_memory_mb(),
         }
+        return {key: None if value is None else finite(value) for key, value in record.items()}
 
 
 class MetricsFile:
@@ -149,8 +154,12 @@ class MetricsFile:
         self.path = path
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Adds a line and sees it onto the disk."""
-        with self.path.open("a") as file:
+        """Adds a line and sees it onto the disk.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with naming(self.path), self.path.open("a") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -164,9 +173,12 @@ class MetricsFile:
             with contextlib.suppress(json.JSONDecodeError):
                 if json.loads(line)["step"] <= step:
                     kept.append(line + "\n")
-        replacement = self.path.with_suffix(".tmp")
-        replacement.write_text("".join(kept))
-        replacement.replace(self.path)
+        replace_text(self.path, "".join(kept))
+
+
+def finite(value: float) -> float | None:
+    """JSON has no nan and no inf: they become null."""
+    return value if math.isfinite(value) else None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -177,12 +189,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def summary_line(record: Mapping[str, Any], of_steps: int) -> str:
     """A step in one line, for people."""
     seconds = sum(value for key, value in record.items() if key.startswith("time/"))
-    norm = record["grad_norm"]
+    norm, loss, entropy = (record[key] for key in ("grad_norm", "loss", "policy/entropy"))
     return (
         f"step {record['step']}/{of_steps}  accuracy {record['reward/accuracy']:.3f}  "
         f"reward {record['reward/mean']:+.3f}  length {record['response/length_mean']:.1f}  "
         f"truncated {record['response/truncated_frac']:.3f}  "
         f"kept {record['sampling/groups_kept']}/{record['sampling/groups_generated']} groups in "
-        f"{record['sampling/rounds']} rounds  entropy {record['policy/entropy']:.3f}  "
-        f"loss {record['loss']:+.4f}  grad {'skipped' if norm is None else f'{norm:.3f}'}  {seconds:.1f} s"
+        f"{record['sampling/rounds']} rounds  "
+        f"entropy {'not finite' if entropy is None else f'{entropy:.3f}'}  "
+        f"loss {'skipped' if loss is None else f'{loss:+.4f}'}  "
+        f"grad {'skipped' if norm is None else f'{norm:.3f}'}  {seconds:.1f} s"
     )

@@ -43,6 +43,7 @@ from dapo_ref.types import Group, Rollout
 
 Prompt = tuple[Problem, list[int]]
 OnResponse = Callable[[Problem, Rollout], object]
+OnToken = Callable[[], None]
 
 ENDED_SHARE = 1 / 3
 """Share of ended rows at which a segment stops: less repacks too often, more carries ended rows along."""
@@ -83,6 +84,7 @@ def sample_groups(
     sampling: Sampling,
     end_ids: Sequence[int],
     on_response: OnResponse = lambda problem, rollout: None,
+    on_token: OnToken = lambda: None,
 ) -> list[Group]:
     """Samples G responses to each prompt.
 
@@ -94,6 +96,7 @@ def sample_groups(
         sampling: group size, cap, temperature, top-p, rows at once.
         end_ids: tokens that end a response.
         on_response: told of each response as soon as it has ended, while others are still sampled.
+        on_token: called after each column; what it raises ends the sampling.
 
     Returns:
         One group a prompt, in order, not yet verified.
@@ -106,7 +109,7 @@ def sample_groups(
         on_response(prompts[row // size][0], rollouts[row])
 
     size = sampling.group_size
-    sampler = _Sampler(model, sampling, end_ids, finish)
+    sampler = _Sampler(model, sampling, end_ids, finish, on_token)
     token_lists = [ids for _, ids in prompts]
     if sampling.rollout_weights == "sharded" or not _can_be_repacked(model):
         sampler.run_in_step(token_lists)
@@ -145,12 +148,14 @@ class _Sampler:
         sampling: Sampling,
         end_ids: Sequence[int],
         finish: Callable[[int, list[int]], None],
+        on_token: OnToken,
     ) -> None:
         self.model = model
         self.sampling = sampling
         self.end_ids = end_ids
         self.ends = torch.tensor(end_ids, device=model.device)
         self.finish = finish
+        self.each_token = _EachToken(on_token)
 
     @torch.no_grad()
     def run(self, prompts: Sequence[list[int]]) -> None:
@@ -223,7 +228,7 @@ class _Sampler:
             rows.mask,
             max_new_tokens=cap - int((width - rows.starts).min()),
             cache=rows.cache,
-            stopping_criteria=StoppingCriteriaList([stop]),
+            stop=stop,
         )
         added = torch.ones_like(output.sequences[:, width:])
         rows = _Rows(
@@ -236,16 +241,36 @@ class _Sampler:
         going_on = (~stop.ended).nonzero().flatten()
         return _select(rows, going_on) if len(going_on) else None
 
-    def _generate(self, ids: Tensor, mask: Tensor, max_new_tokens: int, **kwargs: Any) -> Any:
+    def _generate(
+        self,
+        ids: Tensor,
+        mask: Tensor,
+        max_new_tokens: int,
+        stop: "_EnoughEnded | None" = None,
+        **kwargs: Any,
+    ) -> Any:
         config = generation_config(self.sampling, self.end_ids, pad_id=self.end_ids[0])
         config.max_new_tokens = max_new_tokens
         config.return_dict_in_generate = True
         kwargs.setdefault("synced_gpus", False)
+        criteria: list[StoppingCriteria] = [self.each_token] if stop is None else [stop, self.each_token]
+        kwargs["stopping_criteria"] = StoppingCriteriaList(criteria)
         if kwargs.get("cache") is None:
             kwargs.pop("cache", None)
         return self.model.generate(  # type: ignore[operator]
             input_ids=ids, attention_mask=mask, generation_config=config, **kwargs
         )
+
+
+class _EachToken(StoppingCriteria):
+    """Stops nothing; lets someone know that a token more is there."""
+
+    def __init__(self, on_token: OnToken) -> None:
+        self.on_token = on_token
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+        self.on_token()
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 class _EnoughEnded(StoppingCriteria):

@@ -53,7 +53,7 @@ class Batch:
         prompt_ids, response_ids: B lists of tokens.
         correct, truncated: [B] bool.
         lengths: [B] |oᵢ|.
-        trained: [B] bool, whether the tokens are in the loss; all True without overlong filtering (§3.4).
+        filtered: [B] bool, left out of the loss by overlong filtering (§3.4); all False without it.
         group_index: [B] which group a response belongs to, from 0 up.
         rewards: [B] Eq. 7 plus Eq. 13, filled in by the loop.
         advantages: [B] Eq. 9, filled in by the loop.
@@ -64,7 +64,7 @@ class Batch:
     correct: Tensor
     truncated: Tensor
     lengths: Tensor
-    trained: Tensor
+    filtered: Tensor
     group_index: Tensor
     rewards: Tensor = field(init=False)
     advantages: Tensor = field(init=False)

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from accelerate.state import AcceleratorState
 
-from dapo_ref.checkpoint import RunFolder
 from dapo_ref.config import Config, read_config
 from dapo_ref.data import Problem, keep_short_prompts, load_problems
 from dapo_ref.engine import Engine, leave
+from dapo_ref.preemption import StopSignals
 from dapo_ref.pretrained import load_tokenizer
+from dapo_ref.run_folder import RunFolder
 from dapo_ref.types import Group, Rollout
 from dapo_ref.verifier import Status, Verdict
 from train import Trainer
@@ -50,9 +51,10 @@ def run(config: Config) -> Engine:
     tokenizer = load_tokenizer(config.model_dir)
     problems = load_problems(config.data, prompt_template=config.prompt_template)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length)
-    RunFolder(Path(config.output_dir)).open(config)
+    folder = RunFolder(Path(config.output_dir))
+    folder.open(config)
     engine = Engine(config)
-    trainer = Trainer(config, engine, EvenIsRight(), tokenizer, prompts)
+    trainer = Trainer(config, engine, EvenIsRight(), tokenizer, prompts, folder, StopSignals())
     if config.resume:
         trainer.resume()
     trainer.train()

@@ -15,7 +15,9 @@ from dapo_ref.config import Config
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome
 from dapo_ref.engine import Engine, leave
 from dapo_ref.metrics import StepMetrics
+from dapo_ref.preemption import StopSignals
 from dapo_ref.rollout import sample_groups
+from dapo_ref.run_folder import RunFolder
 from dapo_ref.scoring import rewards_of
 from dapo_ref.verifier import VerifierPool
 from tests.helpers import char_tokenizer, filled_batch, random_groups
@@ -24,7 +26,8 @@ from train import Trainer
 
 def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned: bool) -> dict:
     """One rollout step's updates on fixed groups, one of whose advantages may be nan; the metrics record."""
-    trainer = Trainer(config, engine, None, char_tokenizer(), random_groups(shape))
+    folder = RunFolder(Path(config.output_dir))
+    trainer = Trainer(config, engine, None, char_tokenizer(), random_groups(shape), folder, StopSignals())
     trainer.folder.path.mkdir(parents=True, exist_ok=True)
     groups = random_groups(shape)
     buffer = GroupBuffer(len(groups), any_outcome)

@@ -44,6 +44,11 @@ TESTS = {
     "objective.py": ["tests/test_objective.py"],
     "batching.py": ["tests/test_batching.py"],
     "logprobs.py": ["tests/test_logprobs.py"],
+    "manifest.py": ["tests/test_manifest.py"],
+    "checkpoint.py": ["tests/test_checkpoint.py"],
+    "run_folder.py": ["tests/test_run_folder.py"],
+    "preemption.py": ["tests/test_preemption.py"],
+    "watch.py": ["tests/test_watch.py"],
 }
 
 MUTATIONS = {
@@ -337,16 +342,18 @@ MUTATIONS = {
     ],
     "batching.py": [
         # What is divided by
-        Mutation("filtered tokens counted", "batch.lengths[member & batch.trained]", "batch.lengths[member]"),
+        Mutation(
+            "filtered tokens counted", "batch.lengths[member & ~batch.filtered]", "batch.lengths[member]"
+        ),
         Mutation(
             "tokens of the whole batch",
-            "batch.lengths[member & batch.trained]",
-            "batch.lengths[batch.trained]",
+            "batch.lengths[member & ~batch.filtered]",
+            "batch.lengths[~batch.filtered]",
         ),
         Mutation(
             "groups counted as responses", "len(batch.group_index[member].unique())", "int(member.sum())"
         ),
-        Mutation("filtered tokens in the group", "batch.lengths * batch.trained", "batch.lengths * 1"),
+        Mutation("filtered tokens in the group", "batch.lengths * ~batch.filtered", "batch.lengths * 1"),
         Mutation(
             "a response's tokens for its group's",
             "group_tokens=group_tokens[batch.group_index[rows]]",
@@ -355,11 +362,15 @@ MUTATIONS = {
         # Masks
         Mutation("one token of padding trained", "< lengths[:, None]", "<= lengths[:, None]"),
         Mutation("last token never trained", "< lengths[:, None]", "< lengths[:, None] - 1"),
-        Mutation("truncated responses trained", "response_mask & batch.trained[rows, None]", "response_mask"),
-        Mutation("only truncated responses trained", "trained=~truncated if", "trained=truncated if"),
+        Mutation(
+            "truncated responses trained",
+            "overlong_filter(response_mask, batch.filtered[rows])",
+            "response_mask",
+        ),
+        Mutation("only truncated responses trained", "filtered=truncated if", "filtered=~truncated if"),
         Mutation(
             "overlong filtering always",
-            "if overlong_filtering else torch.ones_like(truncated)",
+            "if overlong_filtering else torch.zeros_like(truncated)",
             "if True else truncated",
         ),
         Mutation("empty micro-batch trains", "nothing = torch.zeros(1, 1,", "nothing = torch.ones(1, 1,"),
@@ -444,6 +455,78 @@ MUTATIONS = {
         ),
         Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
         Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),
+    ],
+    "manifest.py": [
+        Mutation("hashes not compared", 'if digest != entry["sha256"]:', "if False:"),
+        Mutation("sizes not compared", 'if size != entry["bytes"]:', "if False:"),
+        Mutation(
+            "the manifest believed",
+            'if hashlib.sha256(content.encode()).hexdigest() != manifest["sha256"]:',
+            "if False:",
+        ),
+        Mutation("hash of nothing", "        self._hash.update(data)\n", ""),
+        Mutation("written in place", 'partial = file.with_name(file.name + ".tmp")', "partial = file"),
+        Mutation("error of writing forgotten", "self.error = self.error or error", "pass"),
+    ],
+    "checkpoint.py": [
+        Mutation("broken ones taken", "if not problems:\n            _set", "if True:\n            _set"),
+        Mutation("oldest first", "for name in reversed(names)]", "for name in names]"),
+        Mutation("newest removed", "folder.checkpoints()[:-keep]", "folder.checkpoints()[keep:]"),
+        Mutation("one too many stays", "folder.checkpoints()[:-keep]", "folder.checkpoints()[: -keep - 1]"),
+        Mutation("no room needed", "if needed > free:", "if False:"),
+        Mutation(
+            "start over where none is whole", "    if broken:\n        raise", "    if False:\n        raise"
+        ),
+        Mutation(
+            "half-written ones stay",
+            "            shutil.rmtree(partial, ignore_errors=True)\n        message",
+            "            pass\n        message",
+        ),
+        Mutation("always stops", 'if config.on_checkpoint_error == "stop":', "if True:"),
+        Mutation("broken ones stay in the way", "            _set_aside(engine, broken)\n", ""),
+        Mutation(
+            "named before the manifest", "    write_manifest(partial, {STATE_FILE: loop, **entries})\n", ""
+        ),
+    ],
+    "run_folder.py": [
+        Mutation("no lock", "            self._take_lock()\n", ""),
+        Mutation("every change accepted", "if refused and not config.allow_config_change:", "if False:"),
+        Mutation("no change accepted", "if refused and not config.allow_config_change:", "if changed:"),
+        Mutation(
+            "this start's keys kept", "resume=False, allow_config_change=False)", "resume=config.resume)"
+        ),
+        Mutation(
+            "bad updates without end", 'if len(list(folder.glob("step_*"))) < MAX_BAD_UPDATES:', "if True:"
+        ),
+        Mutation("later rollouts stay", "                file.unlink()\n", "                pass\n"),
+    ],
+    "preemption.py": [
+        Mutation("the second signal unheard", "now - self._first > SAME_S", "False"),
+        Mutation("nothing leaves before the loop", "if not self._in_loop or (", "if ("),
+        Mutation(
+            "the last signal counts",
+            "        if not self.received:\n            self._first",
+            "        if True:\n            self._first",
+        ),
+        Mutation("signal for code", "return 128 + number", "return number"),
+    ],
+    "watch.py": [
+        Mutation("silence unseen", "elif not report.left and silent:", "elif False:"),
+        Mutation("everyone behind", "report.entered < ahead", "report.entered <= ahead"),
+        Mutation(
+            "victims named", "if report.left and not report.left.startswith(CONSEQUENCES):", "if report.left:"
+        ),
+        Mutation("no end", "if time.monotonic() - self._progress > self.timeout_s:", "if False:"),
+        Mutation(
+            "tokens are no progress",
+            '"""A sign of progress, such as one more token."""\n        self._progress = time.monotonic()',
+            '"""A sign of progress, such as one more token."""',
+        ),
+        Mutation(
+            "no last words",
+            '                self._report(f"{type(error)',
+            '                str(f"{type(error)',
+        ),
     ],
 }
 

@@ -20,13 +20,13 @@ def test_collate_keeps_groups_together_and_in_order():
     assert batch.response_ids == [rollout.response_ids for rollout in flat]
     assert batch.correct.tolist() == [rollout.correct for rollout in flat]
     assert batch.prompt_ids == [group.prompt_ids for group in groups for _ in group.rollouts]
-    assert batch.trained.all()
+    assert not batch.filtered.any()
 
 
 def test_overlong_filtering_trains_all_but_the_truncated():
     batch = collate(random_groups([[3, 5, 4]]), overlong_filtering=True)
     assert batch.truncated.tolist() == [False, False, True]
-    assert batch.trained.tolist() == [True, True, False]
+    assert batch.filtered.tolist() == [False, False, True]
     # The truncated response leaves the token count of Eq. 12 too: 3 + 5, not 12.
     batch.rewards = batch.advantages = torch.zeros(3)
     (mini,) = minibatches(batch, 3)

@@ -92,6 +92,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "precision": "fp32",
         "rollout_weights": "sharded",
         "on_round_limit": "stop",
+        "on_checkpoint_error": "continue",
         "verifier": "recipe",
         "token_normalization": "group",
         "tracker": "wandb",

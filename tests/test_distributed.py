@@ -53,6 +53,8 @@ def scenarios(work):
         "shape": RAGGED,
         "rollouts": True,
     }
+    still = base | {"responses_per_update": 4, "learning_rate": 0.0}
+    found["standing_still"] = {"config": still, "shape": RAGGED}
     found["group"] = {"config": base | {"token_normalization": "group"}, "shape": RAGGED}
     found["sample_level"] = {"config": base | {"loss_aggregation": "sample_level"}, "shape": RAGGED}
     found["overlong_filtering"] = {"config": base | {"overlong_filtering": True}, "shape": RAGGED}
@@ -143,7 +145,7 @@ def plain_update(settings, shape):
         eps=config.adam_eps,
         weight_decay=config.weight_decay,
     )
-    trained = [row for row in range(len(batch)) if batch.trained[row]]
+    trained = [row for row in range(len(batch)) if not batch.filtered[row]]
     num_tokens = sum(len(batch.response_ids[row]) for row in trained)
     loss = torch.zeros(())
     for row in trained:
@@ -224,10 +226,13 @@ def test_an_update_that_is_not_finite_is_skipped_on_all_processes(outcomes, prec
     assert moved > 1e-3  # the second update is there
 
 
-def test_first_ratio_is_one_where_old_logprobs_come_from_the_same_weights(outcomes):
-    # With one update a step, π_old is π_θ: the largest ratio over all tokens is 1.
+def test_ratio_is_one_where_old_logprobs_come_from_the_same_weights(outcomes):
+    # At learning rate 0 θ stays π_old, and the pass that computes log π_old agrees with the training pass
+    # of all four mini-batches; at 0.01 θ moves away from π_old after the first, and the ratio with it.
     for processes in (1, 2):
-        record = outcomes[1]["untied_2"][processes]["result"]["record"]
-        assert record["policy/ratio_max"] == pytest.approx(1.0, abs=1e-5)
-    # With four, θ moves away from π_old after the first, and the ratio with it.
-    assert outcomes[1]["several_updates"][2]["result"]["record"]["policy/ratio_max"] > 1.01
+        still, moved = (
+            outcomes[1][name][processes]["result"]["record"] for name in ("standing_still", "several_updates")
+        )
+        assert still["policy/ratio_max"] == pytest.approx(1.0, abs=1e-5)
+        assert still["policy/clip_frac_low"] == still["policy/clip_frac_high"] == 0
+        assert moved["policy/ratio_max"] > 1.01

@@ -1,0 +1,148 @@
+"""A process that dies or hangs ends the run in bounded time, with an error that names it.
+
+Collectives wait for everyone, so that one process that does not come stops all, and the error of those that
+waited names nobody. Here each process tells the others through the key-value store of the process group how
+many collectives it has entered and that it is alive. When one fails, or nothing happens for too long, the
+process that has entered fewest, or that no longer answers, is the one to look at.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+POLLS = 20
+"""How often a process reports within the time it may be silent."""
+LONGEST_POLL_S = 2.0
+
+
+@dataclass
+class Report:
+    """What one process last said: how often it reported, collectives entered, what it was doing, and, if it
+    has left, why."""
+
+    beats: int = -1
+    entered: int = -1
+    doing: str = "starting"
+    left: str = ""
+
+
+class Watch:
+    """Reports this process to the others and watches its progress, from a thread.
+
+    Args:
+        store: of the process group; a copy is taken, since a copy's calls wait for nobody.
+        rank: this process.
+        world_size: W.
+        timeout_s: without a sign of progress for so long the process ends itself.
+    """
+
+    def __init__(self, store: Any, rank: int, world_size: int, timeout_s: float) -> None:
+        self.doing = "starting"
+        self.rank = rank
+        self.world_size = world_size
+        self.timeout_s = timeout_s
+        self.interval = min(LONGEST_POLL_S, timeout_s / POLLS)
+        self._store = store.clone()
+        self._entered = 0
+        self._beats = 0
+        self._progress = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begins to report."""
+        self._progress = time.monotonic()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def alive(self) -> None:
+        """A sign of progress, such as one more token."""
+        self._progress = time.monotonic()
+
+    def enter(self) -> None:
+        """A sign of progress: the process enters a collective, in which it may wait for the others."""
+        self._entered += 1
+        self._progress = time.monotonic()
+
+    @contextlib.contextmanager
+    def last_words(self) -> Iterator[None]:
+        """On an error inside, tells the others before it is raised."""
+        try:
+            yield
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self._report(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            raise
+
+    def missing(self) -> str:
+        """Names the processes that hold up the others, as far as can be seen; waits two reports long."""
+        before = self._reports()
+        time.sleep(2 * self.interval)
+        after = self._reports()
+        if not after:
+            return "the launcher, or the process that keeps the store, is gone"
+        return "; ".join(_held_up(before, after)) or "no process is behind the others"
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.interval):
+            with contextlib.suppress(Exception):  # the store is gone: the collectives will fail too
+                self._report("")
+            if time.monotonic() - self._progress > self.timeout_s:
+                self._end()
+
+    def _end(self) -> None:
+        """The main thread waits in a collective or worse: nothing can be raised there."""
+        print(
+            f"error: rank {self.rank} has made no progress for {self.timeout_s:g} s "
+            f"(process_group_timeout_s) in {self.doing}: {self.missing()}",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(1)
+
+    def _report(self, left: str) -> None:
+        self._beats += 1
+        report = Report(self._beats, self._entered, self.doing, left)
+        self._store.set(f"watch/{self.rank}", json.dumps(vars(report)))
+
+    def _reports(self) -> list[Report]:
+        """Of all ranks; empty if the store does not answer."""
+        reports = []
+        try:
+            for rank in range(self.world_size):
+                key = f"watch/{rank}"
+                known = self._store.check([key])
+                reports.append(Report(**json.loads(self._store.get(key))) if known else Report())
+        except Exception:  # the store's errors are of many types, and any of them is the answer
+            return []
+        return reports
+
+
+def _held_up(before: Sequence[Report], after: Sequence[Report]) -> list[str]:
+    """One phrase a process that is behind."""
+    phrases = []
+    ahead = max(report.entered for report in after)
+    for rank, report in enumerate(after):
+        silent = bool(before) and report.beats == before[rank].beats
+        if report.left and not report.left.startswith(CONSEQUENCES):
+            phrases.append(f"rank {rank} left in {report.doing} ({report.left})")
+        elif not report.left and silent:
+            phrases.append(f"rank {rank} does not answer; it was last heard of in {report.doing}")
+        elif not report.left and report.entered < ahead:
+            phrases.append(f"rank {rank} is alive and has not come out of {report.doing}")
+    return phrases
+
+
+CONSEQUENCES = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError")
+"""Errors of a process that waited for another."""
