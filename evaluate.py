@@ -25,10 +25,10 @@ from dapo_ref.engine import (
     launched_as_main,
     leave,
     load_plain_model,
-    load_tokenizer,
     make_accelerator,
 )
 from dapo_ref.evaluation import summarize, table
+from dapo_ref.pretrained import load_tokenizer
 from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
 from dapo_ref.run_folder import RunFolder
 from dapo_ref.scoring import Scorer, rollout_rows

@@ -30,11 +30,12 @@ from dapo_ref.dynamic_sampling import (
     has_mixed_outcomes,
     next_round_size,
 )
-from dapo_ref.engine import Engine, TrainingError, exit_code, launched_as_main, leave, load_tokenizer
+from dapo_ref.engine import Engine, TrainingError, exit_code, launched_as_main, leave
 from dapo_ref.loss import group_advantages
 from dapo_ref.metrics import StepMetrics, summary_line
 from dapo_ref.objective import build_objective
 from dapo_ref.preemption import InterruptedRolloutError, StoppedError, StopSignals
+from dapo_ref.pretrained import load_tokenizer
 from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
 from dapo_ref.run_folder import RunFolder
 from dapo_ref.scoring import Scorer, correct_matrix, recipe_disagreement, rewards_of, rollout_rows

@@ -34,19 +34,14 @@ import transformers
 from accelerate import Accelerator, init_empty_weights
 from accelerate.utils import DeepSpeedPlugin, InitProcessGroupKwargs, gather_object
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from dapo_ref.config import Config, ConfigError
 from dapo_ref.data import DataError
-from dapo_ref.logprobs import Policy
+from dapo_ref.logprobs import Policy, require_plain_head
 from dapo_ref.manifest import Entry
 from dapo_ref.preemption import StoppedError, exit_code_of
+from dapo_ref.pretrained import load_hf_config, special_tokens_only
 from dapo_ref.shards import bytes_of_shard, load_shard, save_shard
 from dapo_ref.types import MicroBatch
 from dapo_ref.watch import CONSEQUENCES, Watch
@@ -188,11 +183,13 @@ class Engine(Processes):
         """
         self.config = config
         dtype = _dtype(config)
-        hf_config = _load_hf_config(config.model_dir)
+        hf_config = load_hf_config(config.model_dir)
         self._sampler = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
         super().__init__(make_accelerator(config), config.seed, config.process_group_timeout_s)
         model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=dtype)
         _switch_dropout_off(model)
+        model.generation_config = special_tokens_only(model.generation_config)
+        self._sampler.generation_config = model.generation_config
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.policy = Policy(model).train()  # train mode only because gradient checkpointing asks for it
@@ -419,33 +416,18 @@ def make_accelerator(config: Config) -> Accelerator:
     )
 
 
-def load_tokenizer(model_dir: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model, once the directory is known to hold one.
+def _empty_model(hf_config: Any, dtype: torch.dtype) -> PreTrainedModel:
+    """The architecture without memory for its parameters, in evaluation mode.
 
     Raises:
-        ConfigError: `model_dir` is not a model, or has no tokenizer.
+        ConfigError: it is not a causal language model, or its logits are more than a linear head's output.
     """
-    _load_hf_config(model_dir)
     try:
-        return AutoTokenizer.from_pretrained(model_dir)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"model: {model_dir!r} has no tokenizer that can be loaded") from error
-
-
-def _load_hf_config(model_dir: str) -> Any:
-    try:
-        return AutoConfig.from_pretrained(model_dir)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"model: {model_dir!r} is neither a directory with a Hugging Face config.json nor a hub name "
-            "that can be reached from here"
-        ) from error
-
-
-def _empty_model(hf_config: Any, dtype: torch.dtype) -> PreTrainedModel:
-    """The architecture without memory for its parameters, in evaluation mode."""
-    with init_empty_weights(include_buffers=False):
-        model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
+        with init_empty_weights(include_buffers=False):
+            model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
+        require_plain_head(model)
+    except ValueError as error:
+        raise ConfigError(f"model: {' '.join(str(error).split())[:300]}") from error
     return model.eval()
 
 
@@ -505,8 +487,10 @@ def load_plain_model(config: Config) -> PreTrainedModel:
     Raises:
         ConfigError: it cannot be loaded.
     """
-    _load_hf_config(config.model_dir)
-    return AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=_dtype(config)).eval()
+    load_hf_config(config.model_dir)
+    model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=_dtype(config))
+    model.generation_config = special_tokens_only(model.generation_config)
+    return model.eval()
 
 
 def _dtype(config: Config) -> torch.dtype:

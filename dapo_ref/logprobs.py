@@ -115,7 +115,7 @@ class Policy(nn.Module):
             ValueError: an architecture whose logits are more than the head's output.
         """
         super().__init__()
-        _require_plain_head(model)
+        require_plain_head(model)
         model.get_output_embeddings().__class__ = LogprobHead
         self.model = model
         self.config = model.config
@@ -147,7 +147,8 @@ class Policy(nn.Module):
         return empty.masked_scatter(mask, logprobs), empty.masked_scatter(mask, entropy)
 
 
-def _require_plain_head(model: PreTrainedModel) -> None:
+def require_plain_head(model: PreTrainedModel) -> None:
+    """Raises ValueError where the logits are more than the output of a linear head."""
     for key in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
         if getattr(model.config, key, None) not in (None, 1.0):
             raise ValueError(f"{type(model).__name__} transforms its logits ({key}); not supported")

@@ -38,6 +38,7 @@ from transformers.cache_utils import DynamicLayer
 
 from dapo_ref.config import Sampling
 from dapo_ref.data import Problem
+from dapo_ref.pretrained import end_tokens
 from dapo_ref.types import Group, Rollout
 
 Prompt = tuple[Problem, list[int]]
@@ -49,20 +50,8 @@ ENDED_SHARE = 1 / 3
 
 
 def end_token_ids(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> list[int]:
-    """Every token that ends a response: the tokenizer's, and those of the model's own configurations.
-
-    Raises:
-        ValueError: none of them names one; such a model would never stop.
-    """
-    named = [tokenizer.eos_token_id, model.config.eos_token_id]
-    if model.generation_config is not None:
-        named.append(model.generation_config.eos_token_id)
-    ids: set[int] = set()
-    for value in named:
-        ids.update(value if isinstance(value, list) else [value] if value is not None else [])
-    if not ids:
-        raise ValueError("neither tokenizer nor model names an end-of-sequence token: set eos_token")
-    return sorted(ids)
+    """Every token that ends a response, as tokenizer and model name them; see `pretrained.end_tokens`."""
+    return end_tokens(tokenizer, model.config, model.generation_config)
 
 
 def generation_config(sampling: Sampling, end_ids: Sequence[int], pad_id: int) -> GenerationConfig:

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from dapo_ref import rollout
 from dapo_ref.batching import collate
 from dapo_ref.data import Problem
 from dapo_ref.loss import group_advantages
@@ -103,6 +106,57 @@ def reference_logprobs(
     logp = torch.log_softmax(logits, dim=-1)
     picked = logp.gather(1, torch.tensor(response)[:, None]).squeeze(1)
     return picked, -(logp.exp() * logp).sum(dim=-1)
+
+
+def greedy(model: torch.nn.Module, prompt: Sequence[int], length: int, end_ids: Sequence[int]) -> list[int]:
+    """The likeliest response, by one full forward pass a token: no cache, no padding."""
+    ids = list(prompt)
+    for _ in range(length):
+        ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+        if ids[-1] in end_ids:
+            break
+    return ids[len(prompt) :]
+
+
+class MultinomialRecorder:
+    """Stands in for torch.multinomial: picks like it and keeps the distributions it was given."""
+
+    def __init__(self) -> None:
+        self.probs: list[torch.Tensor] = []
+        self.original = torch.multinomial
+
+    def __call__(self, probs: torch.Tensor, num_samples: int, **kwargs: Any) -> torch.Tensor:
+        self.probs.append(probs.clone())
+        return self.original(probs, num_samples, **kwargs)
+
+
+def sample_with_logprobs(
+    monkeypatch: pytest.MonkeyPatch, model: Any, *arguments: Any
+) -> tuple[list[Group], list[torch.Tensor], int]:
+    """Groups as `sample_groups` gives them, the sampler's own log-probabilities of each response, and the
+    number of segments it took."""
+    recorder, segments = MultinomialRecorder(), []
+    segment = rollout._Sampler._segment
+
+    def recorded(self: Any, rows: Any) -> Any:
+        index, first = list(rows.index), len(recorder.probs)
+        result = segment(self, rows)
+        segments.append((index, recorder.probs[first:]))
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "multinomial", recorder)
+        patch.setattr(rollout._Sampler, "_segment", recorded)
+        groups = rollout.sample_groups(model, *arguments)
+    responses = [r.response_ids for group in groups for r in group.rollouts]
+    found: list[list[float]] = [[] for _ in responses]
+    for index, calls in segments:
+        for probs in calls:
+            for i, row in enumerate(index):
+                if len(found[row]) < len(responses[row]):
+                    found[row].append(float(probs[i, responses[row][len(found[row])]].log()))
+    assert [len(row) for row in found] == [len(response) for response in responses]
+    return groups, [torch.tensor(row) for row in found], len(segments)
 
 
 def launch(script: Path, *arguments: str, num_processes: int, timeout: float = 500) -> str:

@@ -7,36 +7,24 @@ import torch
 from transformers import GenerationConfig
 
 from dapo_ref import rollout
-from dapo_ref.config import Config
+from dapo_ref.config import Config, ConfigError
 from dapo_ref.data import Problem
 from dapo_ref.rollout import cut_at_end, end_token_ids, generation_config, sample_groups
-from tests.helpers import END, char_tokenizer, ending_llama, random_llama, reference_logprobs
+from tests.helpers import (
+    END,
+    MultinomialRecorder,
+    char_tokenizer,
+    ending_llama,
+    greedy,
+    random_llama,
+    reference_logprobs,
+    sample_with_logprobs,
+)
 
 SAMPLING = dataclasses.replace(Config().sampling, group_size=3, max_response_length=12, rollout_batch_size=4)
 PROMPTS = [
     (Problem((), "0", f"test#{i}"), [1, *range(10, 10 + n)]) for i, n in enumerate([2, 7, 4])
 ]  # ragged, so that all but one are left-padded
-
-
-def greedy(model, prompt, length):
-    ids = list(prompt)
-    for _ in range(length):
-        ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
-        if ids[-1] == END:
-            break
-    return ids[len(prompt) :]
-
-
-class Recorder:
-    """Stands in for torch.multinomial: picks like it and keeps the distributions it was given."""
-
-    def __init__(self):
-        self.probs = []
-        self.original = torch.multinomial
-
-    def __call__(self, probs, num_samples, **kwargs):
-        self.probs.append(probs.clone())
-        return self.original(probs, num_samples, **kwargs)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -48,31 +36,15 @@ def test_sampled_distribution_is_the_trained_one(monkeypatch, temperature, capac
     sampling = dataclasses.replace(
         SAMPLING, temperature=temperature, rollout_batch_size=capacity, max_response_length=30
     )
-    recorder, segments = Recorder(), []
-    segment = rollout._Sampler._segment
-
-    def recorded(self, rows):
-        index, first = list(rows.index), len(recorder.probs)
-        result = segment(self, rows)
-        segments.append((index, recorder.probs[first:]))
-        return result
-
-    monkeypatch.setattr(torch, "multinomial", recorder)
-    monkeypatch.setattr(rollout._Sampler, "_segment", recorded)
     torch.manual_seed(0)
-    groups = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
+    groups, sampled, segments = sample_with_logprobs(
+        monkeypatch, model, char_tokenizer(), PROMPTS, sampling, [END]
+    )
     rows = [(group.prompt_ids, r.response_ids) for group in groups for r in group.rollouts]
-    expected = [reference_logprobs(model, *row, temperature)[0].detach() for row in rows]
-    step = [0] * len(rows)
-    for index, calls in segments:
-        for probs in calls:
-            for i, row in enumerate(index):
-                if step[row] < len(rows[row][1]):
-                    sampled = probs[i, rows[row][1][step[row]]].log()
-                    assert abs(float(sampled - expected[row][step[row]])) <= 1e-4
-                    step[row] += 1
-    assert step == [len(response) for _, response in rows]
-    assert len(segments) > 2
+    for row, found in zip(rows, sampled, strict=True):
+        expected = reference_logprobs(model, *row, temperature)[0].detach()
+        assert torch.allclose(found, expected, rtol=0, atol=1e-4)
+    assert segments > 2
     assert len({len(response) for _, response in rows}) > 2
 
 
@@ -90,7 +62,7 @@ def test_segments_and_refills_give_the_tokens_of_an_uninterrupted_generate(
     groups = sample_groups(model, char_tokenizer(), prompts, greedy_sampling, [END])
     lengths = set()
     for group, (_, prompt) in zip(groups, prompts, strict=True):
-        expected = greedy(model, prompt, 25)
+        expected = greedy(model, prompt, 25, [END])
         assert [r.response_ids for r in group.rollouts] == [expected, expected]
         lengths.add(len(expected))
     assert len(lengths) > 3  # heavy-tailed enough for rows to leave at different times
@@ -140,7 +112,7 @@ def test_the_models_own_generation_defaults_take_no_part(monkeypatch):
     ):
         model = random_llama()
         model.generation_config = own
-        recorder = Recorder()
+        recorder = MultinomialRecorder()
         with monkeypatch.context() as patch:
             patch.setattr(torch, "multinomial", recorder)
             torch.manual_seed(0)
@@ -165,7 +137,7 @@ def test_left_padding_and_batching_change_no_token():
     sampling = dataclasses.replace(SAMPLING, temperature=1e-4, group_size=1)
     groups = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
     for group, (_, prompt) in zip(groups, PROMPTS, strict=True):
-        assert group.rollouts[0].response_ids == greedy(model, prompt, 12)
+        assert group.rollouts[0].response_ids == greedy(model, prompt, 12, [END])
 
 
 def test_end_token_is_part_of_the_response_and_decides_truncation():
@@ -198,7 +170,7 @@ def test_tokenizer_and_model_may_disagree_on_the_end_token():
     tokenizer.eos_token = None
     model.config.eos_token_id = None
     model.generation_config = None
-    with pytest.raises(ValueError, match="end-of-sequence"):
+    with pytest.raises(ConfigError, match="no end token"):
         end_token_ids(tokenizer, model)
 
 

@@ -18,7 +18,7 @@ from dapo_ref.data import DataError
 from dapo_ref.dynamic_sampling import GroupBuffer
 from dapo_ref.engine import TrainingError
 from dapo_ref.metrics import read_metrics
-from tests.helpers import ROOT, launch
+from tests.helpers import ROOT, char_tokenizer, launch, random_llama
 from tests.test_metrics import LISTED
 from train import Trainer, run
 
@@ -156,6 +156,26 @@ def test_bad_data_is_one_line_with_its_place_and_exit_code_2(tmp_path):
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert f"{tmp_path / 'bad.jsonl'}:2" in line
     assert "Traceback" not in done.stderr
+
+
+def test_a_model_that_never_ends_is_one_line_and_exit_code_2(tmp_path):
+    random_llama(eos_token_id=None).config.save_pretrained(tmp_path / "model")  # no weights: none are read
+    tokenizer = char_tokenizer()
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path / "model")
+    command = [sys.executable, "train.py", "--config", CONFIG, "--model", str(tmp_path / "model")]
+    done = subprocess.run(
+        [*command, "--output_dir", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert "no end token" in line
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def held(groups, qualifying):
