@@ -116,6 +116,7 @@ class Trainer:
                 self.acceptance.update(qualified, len(groups))
                 sampled += groups
                 progress.update(len(buffer.groups) - held)
+                progress.set_postfix(rounds=buffer.rounds, sampled=buffer.groups_generated)
         progress.close()
         self.acceptance.end_step()
         metrics.add_rollout(buffer, sampled, rewards_of(sampled, config))

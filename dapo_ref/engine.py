@@ -404,6 +404,9 @@ def make_accelerator(config: Config) -> Accelerator:
         backend="nccl" if on_gpu else "gloo",
         timeout=timedelta(seconds=config.process_group_timeout_s + 60),
     )
+    # CPU: DeepSpeed builds its operator with the ninja that was installed beside this interpreter, and
+    # looks on PATH.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     if not on_gpu:  # CPU: the launcher leaves one thread to each process
         local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
