@@ -119,13 +119,20 @@ def _json_object(line: bytes, address: str) -> Row:
         ) from error
     except json.JSONDecodeError as error:
         raise DataError(
-            f"{address}: broken JSON: {error.msg} (column {error.colno}); expected one JSON object a line"
+            f"{address}: broken JSON: {error.msg} (column {error.colno}); expected one JSON object a line, "
+            f"found {_start(line)}"
         ) from error
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits, NaN, [[[[…
         raise DataError(f"{address}: broken JSON: {error}; expected one JSON object a line") from error
     if not isinstance(row, dict):
         raise DataError(f"{address}: expected one JSON object a line, found {type(row).__name__}")
     return row
+
+
+def _start(line: bytes) -> str:
+    """How a line begins: a table, or a list over several lines, is known by it."""
+    text = line.decode("utf-8-sig", errors="replace")
+    return repr(text if len(text) <= 40 else text[:40] + "…")
 
 
 def _refuse_constant(name: str) -> None:

@@ -628,3 +628,13 @@ def test_real_data_sets_load_and_verify(name: str, caplog: pytest.LogCaptureFixt
     assert len(problems) == rows - repeats - conflicts
     assert f"{rows} rows, {repeats} repeats dropped" in caplog.text
     assert max(Counter(problem.messages[0]["content"] for problem in problems).values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "found"), [("question,answer\n1 + 1,2\n", "'question,answer'"), ('[\n{"a": 1}\n]\n', r"'\['")]
+)
+def test_a_table_or_a_list_in_place_of_lines_is_shown_by_its_first_line(tmp_path, content, found) -> None:
+    file = tmp_path / "data.json"
+    file.write_text(content)
+    with pytest.raises(DataError, match=rf"data\.json:1: .*; expected one JSON object a line, found {found}"):
+        load_problems(str(file), prompt_template="{question}")
