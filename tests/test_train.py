@@ -142,20 +142,28 @@ def test_bad_input_is_refused_before_the_model_is_loaded(name, tmp_path, monkeyp
     assert not (tmp_path / "run").exists()
 
 
+def error_line(folder, *arguments):
+    """The one line with which `train.py` refuses; exit code 2, no traceback, no run folder."""
+    command = [
+        sys.executable,
+        "train.py",
+        "--config",
+        CONFIG,
+        "--output_dir",
+        str(folder / "run"),
+        *arguments,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert not (folder / "run").exists()
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    return line
+
+
 def test_bad_data_is_one_line_with_its_place_and_exit_code_2(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"question": "1 + 1 = ?", "answer": "2"}\n{"question": "1 +\n')
-    command = [sys.executable, "train.py", "--config", CONFIG, "--data", str(tmp_path / "bad.jsonl")]
-    done = subprocess.run(
-        [*command, "--output_dir", str(tmp_path / "run")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=300,
-    )
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    assert f"{tmp_path / 'bad.jsonl'}:2" in line
-    assert "Traceback" not in done.stderr
+    assert f"{tmp_path / 'bad.jsonl'}:2" in error_line(tmp_path, "--data", str(tmp_path / "bad.jsonl"))
 
 
 def test_a_model_that_never_ends_is_one_line_and_exit_code_2(tmp_path):
@@ -163,19 +171,7 @@ def test_a_model_that_never_ends_is_one_line_and_exit_code_2(tmp_path):
     tokenizer = char_tokenizer()
     tokenizer.eos_token = None
     tokenizer.save_pretrained(tmp_path / "model")
-    command = [sys.executable, "train.py", "--config", CONFIG, "--model", str(tmp_path / "model")]
-    done = subprocess.run(
-        [*command, "--output_dir", str(tmp_path / "run")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=300,
-    )
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    assert "no end token" in line
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "run").exists()
+    assert "no end token" in error_line(tmp_path, "--model", str(tmp_path / "model"))
 
 
 def held(groups, qualifying):
