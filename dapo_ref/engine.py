@@ -36,6 +36,7 @@ from accelerate.utils import DeepSpeedPlugin, InitProcessGroupKwargs, gather_obj
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from dapo_ref import native_build
 from dapo_ref.config import Config, ConfigError
 from dapo_ref.data import DataError
 from dapo_ref.logprobs import Policy, require_plain_head
@@ -377,6 +378,7 @@ def make_accelerator(config: Config) -> Accelerator:
     Raises:
         ConfigError: the launcher asks for another ZeRO stage.
     """
+    native_build.prepare()
     on_gpu = torch.cuda.is_available()
     for name, value in (
         ("RANK", "0"),
@@ -404,9 +406,6 @@ def make_accelerator(config: Config) -> Accelerator:
         backend="nccl" if on_gpu else "gloo",
         timeout=timedelta(seconds=config.process_group_timeout_s + 60),
     )
-    # CPU: DeepSpeed builds its operator with the ninja that was installed beside this interpreter, and
-    # looks on PATH.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     if not on_gpu:  # CPU: the launcher leaves one thread to each process
         local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local))
