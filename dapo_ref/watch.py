@@ -51,6 +51,7 @@ class Watch:
         self._store = store.clone()
         self._entered = 0
         self._beats = 0
+        self._left = ""
         self._progress = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -89,6 +90,8 @@ class Watch:
         """Names the processes that hold up the others, as far as can be seen; waits two reports long."""
         before = self._reports()
         time.sleep(2 * self.interval)
+        with contextlib.suppress(Exception):  # the watching thread may be the one that waits here: it answers
+            self._report(self._left)
         after = self._reports()
         if not after:
             return "the launcher, or the process that keeps the store, is gone"
@@ -112,8 +115,9 @@ class Watch:
         os._exit(1)
 
     def _report(self, left: str) -> None:
+        self._left = left or self._left
         self._beats += 1
-        report = Report(self._beats, self._entered, self.doing, left)
+        report = Report(self._beats, self._entered, self.doing, self._left)
         self._store.set(f"watch/{self.rank}", json.dumps(vars(report)))
 
     def _reports(self) -> list[Report]:
