@@ -187,7 +187,12 @@ class Trainer:
         """This process's micro-batches of a mini-batch, on its device."""
         engine = self.engine
         micros = microbatches(
-            batch, mini.rows, self.config.tokens_per_microbatch, engine.world_size, engine.rank
+            batch,
+            mini.rows,
+            self.config.tokens_per_microbatch,
+            engine.world_size,
+            engine.rank,
+            packed=engine.policy.packed,
         )
         return [micro.to(engine.device) for micro in micros]
 
@@ -228,7 +233,8 @@ class Trainer:
     def skip(self, step: int, plan: Sequence[MicroBatch], losses: Sequence[float]) -> None:
         """Counts an update that was not made, keeps what led to it, and ends the run after too many."""
         self.skipped_in_a_row += 1
-        content = {"losses": list(losses), "microbatches": [vars(micro) for micro in plan]}
+        tensors = [{k: v for k, v in vars(micro).items() if k != "packing"} for micro in plan]
+        content = {"losses": list(losses), "microbatches": tensors}
         self.folder.write_bad_update(step + 1, self.updates, self.engine.rank, content)
         if self.engine.is_main:
             log.warning("update %d of step %d skipped: its gradient is not finite", self.updates, step + 1)

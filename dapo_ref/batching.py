@@ -8,15 +8,19 @@ ZeRO-3 gathers each layer on all processes together, so all of them must run the
 (processes without work run an empty one), and the j-th micro-batches of all processes run at the same time:
 they are made of about the same size.
 
-Dimension key: B responses of the batch, b of a micro-batch, L prompt plus response tokens, T response tokens.
+Dimension key: B responses of the batch, b of a micro-batch, L prompt plus response tokens, n packed tokens,
+T response tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from dapo_ref.packing import packing_of
 from dapo_ref.reward import overlong_filter
 from dapo_ref.types import Batch, Group, MicroBatch
 
@@ -91,69 +95,93 @@ def _minibatch(batch: Batch, member: Tensor) -> MiniBatch:
 
 
 def microbatches(
-    batch: Batch, rows: Sequence[int], tokens_per_microbatch: int, num_processes: int, process_index: int
+    batch: Batch,
+    rows: Sequence[int],
+    tokens_per_microbatch: int,
+    num_processes: int,
+    process_index: int,
+    packed: bool = True,
 ) -> list[MicroBatch]:
-    """This process's share of some rows, cut into micro-batches by a budget of padded tokens.
+    """This process's share of some rows, cut into micro-batches by a budget of tokens computed.
 
     Args:
         batch: the whole batch.
-        rows: the responses of one mini-batch.
-        tokens_per_microbatch: budget b·L; a single response longer than that stands alone.
+        rows: the responses of one mini-batch, group after group.
+        tokens_per_microbatch: budget n, or b·L where each response has a padded row; a single response longer
+            than that stands alone.
         num_processes, process_index: W and this process's rank.
+        packed: without padding, each prompt once for the responses of its group that stand together.
 
     Returns:
         Micro-batches, the same number on every process; an empty one has no rows and a mask without a True.
     """
-    sizes = {row: len(batch.prompt_ids[row]) + len(batch.response_ids[row]) for row in rows}
-    longest_first = sorted(rows, key=lambda row: (-sizes[row], row))
-    pieces = _pack([sizes[row] for row in longest_first], tokens_per_microbatch, num_processes)
-    planned = [[longest_first[i] for i in piece] for piece in pieces]
-    planned += [[] for _ in range(-len(planned) % num_processes)]
-    # Neighbours in the plan have about the same size and run at the same time on different processes.
+    order = list(rows) if packed else sorted(rows, key=lambda row: (-_row_size(batch, row), row))
+    cost = _packed_cost(batch, order) if packed else _padded_cost(batch, order)
+    planned = _plan(len(order), cost, tokens_per_microbatch, num_processes)
+    # Neighbours in the plan are about the same work and run at the same time on different processes.
     mine = planned[process_index::num_processes]
-    return [_micro_batch(batch, piece) for piece in mine]
+    return [_micro_batch(batch, [order[i] for i in run], packed) for run in mine]
 
 
-def _pack(sizes: Sequence[int], budget: int, multiple_of: int) -> list[range]:
-    """Cuts sizes, longest first, into runs of padded size (count × longest) within the budget.
+Cost = Callable[[int, int], int]
+"""(start, end) → tokens computed for the rows of an order from start to before end."""
+
+
+def _packed_cost(batch: Batch, order: Sequence[int]) -> Cost:
+    """A row that follows one of its own group finds the prompt there already."""
+    groups = batch.group_index[list(order)].tolist()
+    follows = [i > 0 and groups[i] == groups[i - 1] for i in range(len(order))]
+    added = [_row_size(batch, row, prompt=not joins) for row, joins in zip(order, follows, strict=True)]
+    sums = list(accumulate(added, initial=0))
+    return lambda start, end: sums[end] - sums[start + 1] + _row_size(batch, order[start])
+
+
+def _padded_cost(batch: Batch, order: Sequence[int]) -> Cost:
+    """All rows as long as the first."""
+    return lambda start, end: (end - start) * _row_size(batch, order[start])
+
+
+def _row_size(batch: Batch, row: int, prompt: bool = True) -> int:
+    return len(batch.response_ids[row]) + (len(batch.prompt_ids[row]) if prompt else 0)
+
+
+def _plan(count: int, cost: Cost, budget: int, multiple_of: int) -> list[range]:
+    """Cuts `count` rows into runs within the budget, a multiple of some number; the last may be empty.
 
     Among the plans with the least number of rounds (runs of all processes at the same time) this takes the
     one whose largest run is smallest: it spreads the work evenly instead of leaving a rest."""
-    rounds = -(-len(_cut(sizes, budget)) // multiple_of)
+    rounds = -(-len(_cut(count, cost, budget)) // multiple_of)
     low, high = 1, budget
     while low < high:
         middle = (low + high) // 2
-        if len(_cut(sizes, middle)) <= rounds * multiple_of:
+        if len(_cut(count, cost, middle)) <= rounds * multiple_of:
             high = middle
         else:
             low = middle + 1
-    return _cut(sizes, low)
+    runs = _cut(count, cost, low)
+    return runs + [range(0)] * (-len(runs) % multiple_of)
 
 
-def _cut(sizes: Sequence[int], budget: int) -> list[range]:
+def _cut(count: int, cost: Cost, budget: int) -> list[range]:
     runs, start = [], 0
-    for end in range(1, len(sizes) + 1):
-        if end == len(sizes) or (end + 1 - start) * sizes[start] > budget:
+    for end in range(1, count + 1):
+        if end == count or cost(start, end + 1) > budget:
             runs.append(range(start, end))
             start = end
     return runs
 
 
-def _micro_batch(batch: Batch, rows: list[int]) -> MicroBatch:
+def _micro_batch(batch: Batch, rows: list[int], packed: bool) -> MicroBatch:
     if not rows:
-        return _empty_micro_batch()
-    prompts = [batch.prompt_ids[row] for row in rows]
-    responses = [batch.response_ids[row] for row in rows]
-    input_ids = _pad([p + r for p, r in zip(prompts, responses, strict=True)])
-    lengths = batch.lengths[rows]
-    response_mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        return _empty_micro_batch(packed)
+    response_mask = torch.arange(int(batch.lengths[rows].max())) < batch.lengths[rows, None]
     trained_lengths = batch.lengths * ~batch.filtered
     group_tokens = torch.zeros(int(batch.group_index[-1]) + 1, dtype=torch.long)
     group_tokens.index_add_(0, batch.group_index, trained_lengths)
     return MicroBatch(
         rows=rows,
-        input_ids=input_ids,
-        prompt_lengths=torch.tensor([len(p) for p in prompts]),
+        **(_pack(batch, rows) if packed else _pad(batch, rows)),
+        response_ids=_padded([batch.response_ids[row] for row in rows]),
         response_mask=response_mask,
         loss_mask=overlong_filter(response_mask, batch.filtered[rows]),
         advantages=batch.advantages[rows],
@@ -161,13 +189,59 @@ def _micro_batch(batch: Batch, rows: list[int]) -> MicroBatch:
     )
 
 
-def _empty_micro_batch() -> MicroBatch:
+def _pack(batch: Batch, rows: Sequence[int]) -> dict[str, Any]:
+    """`input_ids`, `position_ids`, `packing` and `states` of a micro-batch without padding."""
+    ids: list[int] = []
+    positions: list[int] = []
+    prompts: list[range] = []
+    responses: list[tuple[range, range]] = []
+
+    def append(tokens: list[int], first_position: int) -> range:
+        positions.extend(range(first_position, first_position + len(tokens)))
+        ids.extend(tokens)
+        return range(len(ids) - len(tokens), len(ids))
+
+    groups = batch.group_index[list(rows)].tolist()
+    for i, row in enumerate(rows):
+        if i == 0 or groups[i] != groups[i - 1]:
+            prompts.append(append(batch.prompt_ids[row], 0))
+        response = append(batch.response_ids[row], len(prompts[-1]))
+        responses.append((prompts[-1], response))
+    return {
+        "input_ids": torch.tensor([ids]),
+        "position_ids": torch.tensor([positions]),
+        "packing": packing_of(prompts, responses),
+        # The prompt's last state predicts the first token, and each token's state the next one.
+        "states": _padded([[prompt[-1], *response[:-1]] for prompt, response in responses]),
+    }
+
+
+def _pad(batch: Batch, rows: Sequence[int]) -> dict[str, Any]:
+    """The same with one right-padded row a response. That needs no attention mask: a causal model sees only
+    what stands to the left."""
+    input_ids = _padded([batch.prompt_ids[row] + batch.response_ids[row] for row in rows])
+    width = input_ids.shape[1]
+    first = [i * width + len(batch.prompt_ids[row]) - 1 for i, row in enumerate(rows)]
+    sizes = [len(batch.response_ids[row]) for row in rows]
+    return {
+        "input_ids": input_ids,
+        "position_ids": torch.arange(width).expand_as(input_ids),
+        "packing": None,
+        "states": _padded([range(at, at + size) for at, size in zip(first, sizes, strict=True)]),
+    }
+
+
+def _empty_micro_batch(packed: bool) -> MicroBatch:
     """One prompt token, one response token, nothing to train: keeps the collectives of ZeRO-3 in step."""
     nothing = torch.zeros(1, 1, dtype=torch.bool)
+    prompt, response = range(1), range(1, 2)
     return MicroBatch(
         rows=[],
         input_ids=torch.zeros(1, 2, dtype=torch.long),
-        prompt_lengths=torch.ones(1, dtype=torch.long),
+        position_ids=torch.arange(2)[None],
+        packing=packing_of([prompt], [(prompt, response)]) if packed else None,
+        states=torch.zeros(1, 1, dtype=torch.long),
+        response_ids=torch.zeros(1, 1, dtype=torch.long),
         response_mask=nothing,
         loss_mask=nothing,
         advantages=torch.zeros(1),
@@ -175,8 +249,8 @@ def _empty_micro_batch() -> MicroBatch:
     )
 
 
-def _pad(rows: Sequence[list[int]]) -> Tensor:
-    """[b, L] right-padded with 0, a token id that every vocabulary has; nothing reads it."""
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """[b, longest] right-padded with 0, a token and an index that always exists; nothing reads it."""
     padded = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = torch.tensor(row)

@@ -110,7 +110,10 @@ class Config:
 
     # --- Optimisation ---------------------------------------------------------------------------------------
     responses_per_update: int = option(512, "mini-batch of one optimiser update, in responses [paper: 512]")
-    tokens_per_microbatch: int = option(32768, "padded tokens a process holds at once; memory, not results")
+    tokens_per_microbatch: int = option(32768, "tokens a process computes at once; memory, not results")
+    packing: bool = option(
+        True, "compute each prompt once for its group, and no padding, where the model's attention allows it"
+    )
     learning_rate: float = option(1e-6, "constant after warm-up [paper: 1e-6]")
     warmup_steps: int = option(20, "rollout steps of linear warm-up [paper: 20]")
     weight_decay: float = option(0.1, "of AdamW [recipe: 0.1]")
@@ -277,6 +280,7 @@ FREE_KEYS = frozenset(
 # The same mathematics, but no longer the same numbers.
 INEXACT_KEYS = {
     "tokens_per_microbatch": "sums are taken in another order, the last bits differ",
+    "packing": "sums are taken in another order, the last bits differ",
     "gradient_checkpointing": "activations are computed twice, the last bits may differ",
     "rollout_batch_size": "other responses are drawn from the same distribution",
     "rollout_weights": "other responses are drawn from the same distribution",

@@ -193,7 +193,8 @@ class Engine(Processes):
         self._sampler.generation_config = model.generation_config
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        self.policy = Policy(model).train()  # train mode only because gradient checkpointing asks for it
+        self.policy = Policy(model, config.packing)
+        self.policy.train()  # only because gradient checkpointing asks for it
         optimizer = torch.optim.AdamW(
             self.policy.parameters(),
             lr=config.learning_rate,
@@ -208,7 +209,7 @@ class Engine(Processes):
     def logprobs(self, micro: MicroBatch, mask: Tensor) -> tuple[Tensor, Tensor]:
         """log π_θ and entropy [b, T] at the response tokens of `mask`; see `Policy.forward`."""
         self.watch.enter()
-        return self._zero(micro.input_ids, micro.prompt_lengths, mask, self.config.temperature)
+        return self._zero(micro, mask, self.config.temperature)
 
     def backward(self, loss: Tensor, last: bool) -> None:
         """Adds the gradient of one micro-batch, a share of the loss of the whole mini-batch.
@@ -248,11 +249,8 @@ class Engine(Processes):
         `synced_gpus` then.
         """
         if self.config.rollout_weights == "sharded":
-            self.policy.eval()
-            try:
-                yield self.policy.model
-            finally:
-                self.policy.train()
+            with self.policy.generating() as model:
+                yield model
             return
         try:
             for name, value in self.full_parameters():

@@ -10,16 +10,20 @@ around its forward and its backward; called from outside, the weight would be an
 Temperature is divided out here exactly as the sampler does it, log softmax(z / temperature), so that π_θ is
 the policy that was sampled (Eq. 9).
 
-Dimension key: n tokens, H hidden size, V vocabulary; b rows, L prompt plus response tokens, T response
-tokens.
+Dimension key: n tokens, H hidden size, V vocabulary; b responses of T tokens.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+from dapo_ref.packing import ATTENTION, can_be_packed
+from dapo_ref.types import MicroBatch
 
 CHUNK_ELEMENTS = 2**25
 """Logits held at once: 128 MB in fp32."""
@@ -108,8 +112,12 @@ class LogprobHead(nn.Linear):
 class Policy(nn.Module):
     """A causal language model whose forward gives log-probabilities of given responses."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        """Turns the model's output head into a `LogprobHead`, in place.
+    def __init__(self, model: PreTrainedModel, packed: bool = True) -> None:
+        """Turns the model's output head into a `LogprobHead` and its attention into the packed one, in place.
+
+        Args:
+            model: any causal language model of transformers.
+            packed: pack micro-batches, if the model's attention can be taken apart; see `packing.py`.
 
         Raises:
             ValueError: an architecture whose logits are more than the head's output.
@@ -117,34 +125,48 @@ class Policy(nn.Module):
         super().__init__()
         require_plain_head(model)
         model.get_output_embeddings().__class__ = LogprobHead
+        self.packed = packed and can_be_packed(model)
+        if self.packed:
+            model.set_attn_implementation(ATTENTION)
         self.model = model
         self.config = model.config
 
-    def forward(
-        self, input_ids: Tensor, prompt_lengths: Tensor, mask: Tensor, temperature: float
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, micro: MicroBatch, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         """log π_θ(oᵢₜ | q, oᵢ,<ₜ) and the entropy there, for the response tokens that `mask` names.
 
-        The state at position p + t − 1 predicts the token at p + t. Only those states meet the vocabulary:
-        not the prompt's, and not the padding's.
+        The state at a token predicts the next one. Only those states meet the vocabulary: not the prompt's,
+        but for its last, and not the padding's.
 
         Args:
-            input_ids: [b, L] prompt and response, right-padded.
-            prompt_lengths: [b].
+            micro: packed or not, as `self.packed` says.
             mask: [b, T] bool, which response tokens are asked for.
             temperature: of the sampler.
 
         Returns:
             ([b, T], [b, T]) float32, 0 where the mask is False.
         """
-        hidden = self.model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
-        row, step = mask.nonzero(as_tuple=True)
-        position = prompt_lengths[row] + step
-        targets = input_ids[row, position]
+        layout = {"packing": micro.packing} if micro.packing is not None else {}
+        output = self.model.base_model(
+            input_ids=micro.input_ids, position_ids=micro.position_ids, use_cache=False, **layout
+        )
+        hidden = output.last_hidden_state.flatten(0, 1)
         head = self.model.get_output_embeddings()
-        logprobs, entropy = head(hidden[row, position - 1], targets, temperature)
+        logprobs, entropy = head(hidden[micro.states[mask]], micro.response_ids[mask], temperature)
         empty = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         return empty.masked_scatter(mask, logprobs), empty.masked_scatter(mask, entropy)
+
+    @contextlib.contextmanager
+    def generating(self) -> Iterator[PreTrainedModel]:
+        """The model as others know it, in evaluation mode and with attention that takes a cache."""
+        self.eval()
+        if self.packed:
+            self.model.set_attn_implementation("sdpa")
+        try:
+            yield self.model
+        finally:
+            if self.packed:
+                self.model.set_attn_implementation(ATTENTION)
+            self.train()
 
 
 def require_plain_head(model: PreTrainedModel) -> None:

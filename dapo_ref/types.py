@@ -1,7 +1,7 @@
 """What flows through the loop: sampled responses, their groups, and the padded batch that is trained on.
 
-Dimension key: B responses of a batch in group order, G responses a group, T response tokens (padded), L
-prompt plus response tokens (padded).
+Dimension key: B responses of a batch in group order, b of a micro-batch, G of a group; T response tokens
+(padded), L prompt plus response tokens (padded), n packed tokens.
 """
 
 from dataclasses import dataclass, field, replace
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dapo_ref.data import Problem
+from dapo_ref.packing import Packing
 from dapo_ref.verifier import Verdict
 
 
@@ -75,16 +76,18 @@ class Batch:
 
 @dataclass
 class MicroBatch:
-    """Some responses of a mini-batch, right-padded; what one forward pass of one process sees.
+    """Some responses of a mini-batch; what one forward pass of one process sees.
 
-    Right padding needs neither an attention mask nor explicit positions: a causal model sees only what stands
-    to the left, and positions count from 0.
+    The tokens are packed without padding, each prompt once, [1, n] (see `packing.py`), or, for a model whose
+    attention cannot be taken apart like that, one response a row, right-padded, [b, L].
 
     Attributes:
         rows: which responses of the batch, b of them; none in an empty micro-batch.
-        input_ids: [b, L] prompt and response.
-        prompt_lengths: [b].
-        response_mask: [b, T] True at response tokens; what stands elsewhere is padding.
+        input_ids, position_ids: [1, n] or [b, L] prompts and responses.
+        packing: who sees whom among the n; None where each response has a row.
+        states: [b, T] where, in `input_ids` flattened, the state stands that predicts a response token.
+        response_ids: [b, T] the responses, right-padded; what stands in the padding is never used.
+        response_mask: [b, T] True at response tokens.
         loss_mask: [b, T] the part of it that is trained (all, or less with overlong filtering).
         advantages: [b].
         group_tokens: [b] trained tokens of the whole group of each row.
@@ -93,7 +96,10 @@ class MicroBatch:
 
     rows: list[int]
     input_ids: Tensor
-    prompt_lengths: Tensor
+    position_ids: Tensor
+    packing: Packing | None
+    states: Tensor
+    response_ids: Tensor
     response_mask: Tensor
     loss_mask: Tensor
     advantages: Tensor
@@ -102,5 +108,7 @@ class MicroBatch:
 
     def to(self, device: torch.device) -> "MicroBatch":
         """The same on another device."""
-        moved: dict[str, Any] = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        moved: dict[str, Any] = {
+            k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor | Packing)
+        }
         return replace(self, **moved)

@@ -100,7 +100,7 @@ def test_sampled_and_trained_log_probabilities_are_those_of_a_plain_forward(
     ]
     policy = Policy(stand_in.model)
     for micro in microbatches(batch, range(len(batch)), 400, 1, 0):
-        logprobs, _ = policy(micro.input_ids, micro.prompt_lengths, micro.response_mask, temperature)
+        logprobs, _ = policy(micro, micro.response_mask, temperature)
         for row, found in zip(micro.rows, logprobs.detach(), strict=True):
             trained = found[: len(plain[row])]
             assert torch.allclose(trained, plain[row], rtol=0, atol=1e-5)

@@ -1,6 +1,8 @@
 """`dapo_ref/logprobs.py`: the chunked head against the plain log-softmax, in value, gradient and
 alignment."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -87,19 +89,20 @@ def test_no_tokens_give_zero_gradients_and_keep_the_graph():
     assert torch.equal(weight.grad, torch.zeros(4, 3))
 
 
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_policy_equals_one_row_at_a_time(tied, temperature):
+def test_policy_equals_one_row_at_a_time(packed, tied, temperature):
     model = random_llama(tied)
     batch = filled_batch(GROUPS)
     rows = range(len(batch))
     expected = [
         reference_logprobs(model, batch.prompt_ids[r], batch.response_ids[r], temperature) for r in rows
     ]
-    policy = Policy(model)
-    for micro in microbatches(batch, list(rows), 60, 1, 0):
+    policy = Policy(model, packed)
+    for micro in microbatches(batch, list(rows), 60, 1, 0, packed):
         with torch.no_grad():
-            logp, entropy = policy(micro.input_ids, micro.prompt_lengths, micro.loss_mask, temperature)
+            logp, entropy = policy(micro, micro.loss_mask, temperature)
         for i, row in enumerate(micro.rows):
             n = len(batch.response_ids[row])
             torch.testing.assert_close(logp[i, :n], expected[row][0], rtol=1e-4, atol=1e-5)
@@ -114,21 +117,21 @@ def test_end_of_sequence_token_is_trained_where_pad_is_end():
     end = micro.rows.index(0)
     assert micro.response_mask[end].tolist() == [True, False, False, False]
     policy = Policy(random_llama(pad_token_id=2))
-    logp, _ = policy(micro.input_ids, micro.prompt_lengths, micro.response_mask, 1.0)
+    logp, _ = policy(micro, micro.response_mask, 1.0)
     assert logp[end, 0] != 0
 
 
 def test_what_stands_in_the_padding_changes_nothing():
     batch = filled_batch(GROUPS)
-    (micro,) = microbatches(batch, list(range(6)), 10_000, 1, 0)
-    policy = Policy(random_llama())
+    (micro,) = microbatches(batch, list(range(6)), 10_000, 1, 0, packed=False)
+    policy = Policy(random_llama(), packed=False)
     results = []
     for fill in (0, 5):
         ids = micro.input_ids.clone()
-        lengths = micro.prompt_lengths + micro.response_mask.sum(dim=1)
-        ids[torch.arange(ids.shape[1]) >= lengths[:, None]] = fill
+        for i, row in enumerate(micro.rows):
+            ids[i, len(batch.prompt_ids[row]) + len(batch.response_ids[row]) :] = fill
         policy.zero_grad()
-        logp, _ = policy(ids, micro.prompt_lengths, micro.loss_mask, 1.0)
+        logp, _ = policy(dataclasses.replace(micro, input_ids=ids), micro.loss_mask, 1.0)
         logp.sum().backward()
         body = [p.grad.clone() for n, p in policy.named_parameters() if "embed" not in n]
         results.append([logp.detach(), *body])

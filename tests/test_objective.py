@@ -21,7 +21,10 @@ def micro_batch(batch: oracle.Padded, rows: slice = slice(None)) -> MicroBatch:
     return MicroBatch(
         rows=list(range(len(batch.advantages)))[rows],
         input_ids=torch.zeros(0),
-        prompt_lengths=torch.zeros(0),
+        position_ids=torch.zeros(0),
+        packing=None,
+        states=torch.zeros(0),
+        response_ids=torch.zeros(0),
         response_mask=torch.ones_like(batch.response_mask[rows]),  # not the mask of the loss
         loss_mask=batch.response_mask[rows],
         advantages=batch.advantages[rows],

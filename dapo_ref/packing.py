@@ -1,0 +1,185 @@
+"""Attention over tokens packed without padding, each prompt once for all responses to it.
+
+The G responses of a group share their prompt. A causal model computes the same states for it G times, and
+where prompts are long beside the responses that is most of the work. Here a micro-batch is one row of tokens,
+
+    prompt q₁ | o₁ | o₂ | … | prompt q₂ | …
+
+where the positions of each response count on from its prompt's. All that a transformer does token by token
+(projections, norms, rotary positions, experts, the output head) needs no more than that. Attention alone
+looks at other tokens: it is taken apart into blocks, rows of queries that see the keys of their own prompt
+and response and nothing else. The sums are the same ones; nothing is approximated.
+
+transformers hands the attention of its models to a function registered under a name, and keyword arguments
+of the model's forward come along: that is the whole seam.
+
+Dimension key: n packed tokens, h heads, d head size; of a block: b rows, T queries, L ≥ T keys.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.bias import causal_lower_right
+from transformers import AttentionInterface, PreTrainedModel
+
+ATTENTION = "dapo_packed"
+"""The name under which transformers knows `packed_attention`."""
+
+PLAIN_LAYERS = {"full_attention", "sliding_attention"}
+NOT_SUPPORTED = {"softcap", "s_aux", "position_bias"}
+"""What some layers ask of their attention beside the plain softmax."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of like length that attention takes together.
+
+    Queries are the last T of a row's L keys, each sees the keys up to itself. Rows are filled up on the right
+    with any token; as a key it stands behind all real queries, and as a query nobody asks for its result.
+
+    Attributes:
+        queries: [b, T] which packed token each is.
+        keys: [b, L] likewise.
+    """
+
+    queries: Tensor
+    keys: Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Which of the packed tokens see which.
+
+    Attributes:
+        blocks: every token is a query of one of them.
+        home: [n] where each token's result stands among the queries of all blocks, one after the other.
+    """
+
+    blocks: Sequence[Block]
+    home: Tensor
+
+    def to(self, device: torch.device) -> "Packing":
+        """The same on another device."""
+        blocks = [Block(block.queries.to(device), block.keys.to(device)) for block in self.blocks]
+        return replace(self, blocks=blocks, home=self.home.to(device))
+
+
+def packing_of(prompts: Sequence[range], responses: Sequence[tuple[range, range]]) -> Packing:
+    """Lays out the blocks of a packed row.
+
+    Args:
+        prompts: the packed tokens of each prompt.
+        responses: of each response, the packed tokens of its prompt and its own.
+
+    Returns:
+        Blocks of prompts, and blocks of responses whose prompts have the same length, so that the last query
+        is every row's last key.
+    """
+    of_prompts = [(range(0), prompt) for prompt in prompts]
+    sizes = sorted({len(prompt) for prompt, _ in responses})
+    alike = [of_prompts, *([row for row in responses if len(row[0]) == size] for size in sizes)]
+    blocks = []
+    home = torch.empty(sum(len(own) for rows in alike for _, own in rows), dtype=torch.long)
+    queries_so_far = 0
+    for bucket in (bucket for rows in alike for bucket in _of_like_length(rows)):
+        block, real = _block(bucket)
+        home[block.queries[real]] = queries_so_far + real.flatten().nonzero()[:, 0]
+        queries_so_far += real.numel()
+        blocks.append(block)
+    return Packing(blocks, home)
+
+
+def _of_like_length(rows: list[tuple[range, range]]) -> list[list[tuple[range, range]]]:
+    """Longest first, a new bucket where a row is less than half of the bucket's longest."""
+    buckets: list[list[tuple[range, range]]] = []
+    for row in sorted(rows, key=lambda row: -len(row[1])):
+        if not buckets or 2 * len(row[1]) < len(buckets[-1][0][1]):
+            buckets.append([])
+        buckets[-1].append(row)
+    return buckets
+
+
+def _block(rows: list[tuple[range, range]]) -> tuple[Block, Tensor]:
+    """The block of some rows with prompts of the same length, and [b, T] which queries are no filler."""
+    width, prefix = len(rows[0][1]), len(rows[0][0])
+    first = torch.tensor([own.start for _, own in rows])[:, None]
+    real = torch.arange(width) < torch.tensor([len(own) for _, own in rows])[:, None]
+    queries = torch.where(real, first + torch.arange(width), first)
+    before = torch.tensor([prompt.start for prompt, _ in rows])[:, None] + torch.arange(prefix)
+    return Block(queries, torch.cat([before, queries], dim=1)), real
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: None,
+    packing: Packing,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention of packed tokens, in the form that transformers' models call.
+
+    Args:
+        module: the attention layer.
+        query: [1, h, n, d].
+        key, value: [1, h or fewer, n, d].
+        attention_mask: none; `packing` says who sees whom.
+        packing: of these tokens.
+        scaling: of the scores; d^−½ where None.
+        sliding_window: keys that a query sees, itself included; all where None.
+        kwargs: what else a layer passes.
+
+    Returns:
+        ([1, n, h, d], None): no attention weights.
+
+    Raises:
+        ValueError: the layer asks for more than this does.
+    """
+    for name in NOT_SUPPORTED & kwargs.keys():
+        if kwargs[name] is not None:
+            raise ValueError(f"{type(module).__name__} passes {name} to its attention; set packing: false")
+    results = []
+    for block in packing.blocks:
+        q, k, v = _rows(query, block.queries), _rows(key, block.keys), _rows(value, block.keys)
+        visible = _visible(block, sliding_window)
+        out = F.scaled_dot_product_attention(
+            q, k, v, visible, scale=scaling, enable_gqa=k.shape[1] != q.shape[1]
+        )
+        results.append(out.transpose(1, 2).flatten(0, 1))
+    return torch.cat(results)[packing.home][None], None
+
+
+def _rows(states: Tensor, index: Tensor) -> Tensor:
+    """[1, h, n, d] and [b, L] to [b, h, L, d]. A lookup: its backward pass, unlike that of an index, adds up
+    in one order on a GPU, and in float32."""
+    rows = F.embedding(index, states[0].transpose(0, 1).flatten(1))
+    return rows.unflatten(2, (-1, states.shape[3])).transpose(1, 2)
+
+
+def _visible(block: Block, sliding_window: int | None) -> Tensor:
+    """[T, L] which keys a query sees; without a window in the form that fused kernels take."""
+    (_, num_queries), (_, num_keys) = block.queries.shape, block.keys.shape
+    if sliding_window is None or num_keys <= sliding_window:
+        return causal_lower_right(num_queries, num_keys)
+    column = torch.arange(num_keys, device=block.keys.device)
+    distance = column[num_keys - num_queries :, None] - column
+    return (distance >= 0) & (distance < sliding_window)
+
+
+def can_be_packed(model: PreTrainedModel) -> bool:
+    """Whether the model's attention goes through transformers' interface, and nothing else in it looks at
+    other tokens than the one it stands at."""
+    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    softcap = getattr(model.config, "attn_logit_softcapping", None)
+    sinks = any(name.endswith("sinks") for name, _ in model.named_parameters())
+    return bool(model._supports_attention_backend) and kinds <= PLAIN_LAYERS and softcap is None and not sinks
+
+
+AttentionInterface.register(ATTENTION, packed_attention)
