@@ -21,7 +21,7 @@ OPTIONS = [
     *("--config", str(ROOT / "configs/tiny_cpu.yaml"), "--rollout_steps", str(STEPS)),
     *("--data", "tiny:train:8"),  # one or two steps an epoch: its end is passed before and after each resume
     *("--prompts_per_step", "2", "--group_size", "4", "--responses_per_update", "4"),
-    *("--max_response_length", "28", "--overlong_cache_length", "8", "--tokens_per_microbatch", "64"),
+    *("--max_response_length", "28", "--overlong_cache_length", "8", "--tokens_per_microbatch", "32"),
     *("--checkpoint_every", "2", "--keep_checkpoints", "2", "--process_group_timeout_s", "200"),
 ]
 
