@@ -201,6 +201,7 @@ class Engine(Processes):
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_eps,
             weight_decay=config.weight_decay,
+            fused=True,  # one pass over the shard, without temporaries of its size
         )
         self._zero, _ = self.accelerator.prepare(self.policy, optimizer)
 

@@ -96,7 +96,8 @@ def _chunks(num_tokens: int, vocab_size: int) -> list[slice]:
 
 def _scaled_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
     """In the model's precision first and float32 after, as `generate` does it."""
-    return F.linear(hidden, weight, bias).float() / temperature
+    logits = F.linear(hidden, weight, bias).float()
+    return logits if temperature == 1.0 else logits / temperature
 
 
 class LogprobHead(nn.Linear):
