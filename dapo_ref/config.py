@@ -44,6 +44,7 @@ class Sampling:
     top_p: float
     rollout_batch_size: int
     rollout_weights: str
+    sampler: str
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ class Config:
     rollout_batch_size: int = option(128, "responses generated at once by a process")
     rollout_weights: Literal["gathered", "sharded"] = option(
         "gathered", "generate on a full copy of the weights, or layer by layer where a copy does not fit"
+    )
+    sampler: Literal["segments", "continuous_batching"] = option(
+        "segments", "`generate` between which ended rows leave, or transformers' continuous batching"
     )
 
     # --- Dynamic sampling (Eq. 11) --------------------------------------------------------------------------
@@ -208,6 +212,10 @@ class Config:
             "token_normalization group needs loss_aggregation token_level: sample_level divides by no tokens",
         )
         _require(
+            not (self.sampler == "continuous_batching" and self.rollout_weights == "sharded"),
+            "sampler continuous_batching needs rollout_weights gathered",
+        )
+        _require(
             not self.max_prompts_per_round or self.max_prompts_per_round >= self.prompts_per_step,
             f"max_prompts_per_round ({self.max_prompts_per_round}) must be 0 or at least prompts_per_step "
             f"({self.prompts_per_step})",
@@ -284,6 +292,7 @@ INEXACT_KEYS = {
     "gradient_checkpointing": "activations are computed twice, the last bits may differ",
     "rollout_batch_size": "other responses are drawn from the same distribution",
     "rollout_weights": "other responses are drawn from the same distribution",
+    "sampler": "other responses are drawn from the same distribution",
 }
 
 

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import (
+    ContinuousBatchingConfig,
     DynamicCache,
     GenerationConfig,
     PreTrainedModel,
@@ -111,7 +112,9 @@ def sample_groups(
     size = sampling.group_size
     sampler = _Sampler(model, sampling, end_ids, finish, on_token)
     token_lists = [ids for _, ids in prompts]
-    if sampling.rollout_weights == "sharded" or not _can_be_repacked(model):
+    if sampling.sampler == "continuous_batching":
+        sampler.run_continuously(token_lists)
+    elif sampling.rollout_weights == "sharded" or not _can_be_repacked(model):
         sampler.run_in_step(token_lists)
     else:
         sampler.run(token_lists)
@@ -197,13 +200,46 @@ class _Sampler:
             for i, response in enumerate(output.sequences[:, ids.shape[1] :].tolist()):
                 self.finish(first + i, cut_at_end(response, self.end_ids))
 
+    @torch.no_grad()
+    def run_continuously(self, prompts: Sequence[list[int]]) -> None:
+        """By transformers' continuous batching: a paged cache, blocks of the prompt shared by its rows, a row
+        that ends replaced at once. Which row draws which random number depends on its scheduling.
+
+        Raises:
+            RuntimeError: transformers ended it or left a row out; it reports that in its log alone.
+        """
+        size = self.sampling.group_size
+        rows = [ids for ids in prompts for _ in range(size)]
+        config = generation_config(self.sampling, self.end_ids, pad_id=self.end_ids[0])
+        batching = ContinuousBatchingConfig(
+            max_requests_per_batch=self.sampling.rollout_batch_size,
+            # CPU: what is reserved is also written to, and nobody else's memory is free.
+            max_memory_percent=0.05 if self.model.device.type == "cpu" else None,
+            seed=int(torch.randint(2**31, ())),
+            drop_unsupported_processors=False,
+        )
+        with self.model.continuous_batching_context_manager(  # type: ignore[operator]
+            generation_config=config, continuous_batching_config=batching, timeout=60.0
+        ) as manager:
+            requests = manager.add_requests(rows, max_new_tokens=self.sampling.max_response_length)
+            row_of = {request: row for row, request in enumerate(requests)}
+            while row_of:
+                result = manager.get_result(timeout=1.0)
+                self.each_token.on_token()
+                if result is not None and result.error is not None:
+                    raise RuntimeError(f"continuous batching failed: {result.error}")
+                if result is not None and result.is_finished():
+                    self.finish(row_of.pop(result.request_id), cut_at_end(result.generated_tokens, self.end_ids))
+                elif result is None and not manager.is_running():
+                    raise RuntimeError("continuous batching ended before all responses had; see the log")
+
     def _prefill(self, prompts: Sequence[list[int]], indices: Sequence[list[int]]) -> _Rows:
         """Runs all but the last token of each prompt through the model once, for all rows of the prompt."""
         ids, mask = _left_pad(prompts, self.end_ids[0], self.model.device)
         cache = None
         if ids.shape[1] > 1:
             positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-            cache = DynamicCache(config=self.model.config)
+            cache = _roomy_cache(self.model)
             self.model.base_model(
                 input_ids=ids[:, :-1],
                 attention_mask=mask[:, :-1],
@@ -287,6 +323,38 @@ class _EnoughEnded(StoppingCriteria):
         if self.ended.sum() >= self.enough:
             return torch.ones_like(self.ended)
         return self.ended
+
+
+class _RoomyLayer(DynamicLayer):
+    """A layer of the cache with room for columns to come: a token is written into it, where the layer it
+    derives from copies all that is there to append one."""
+
+    SPARE = 32
+    _room: tuple[Tensor, Tensor] | None = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Appends columns [b, heads, columns, d] and returns all."""
+        if not self.is_initialized or self.keys.numel() == 0:
+            return super().update(key_states, value_states, *args, **kwargs)
+        old, new = self.keys.shape[-2], self.keys.shape[-2] + key_states.shape[-2]
+        room = self._room
+        if room is None or room[0].data_ptr() != self.keys.data_ptr() or room[0].shape[-2] < new:
+            room = tuple(  # type: ignore[assignment]
+                F.pad(x, (0, 0, 0, new - old + self.SPARE)) for x in (self.keys, self.values)
+            )
+            self._room = room
+        assert room is not None
+        for whole, added in zip(room, (key_states, value_states), strict=True):
+            whole[..., old:new, :] = added
+        self.keys, self.values = (whole[..., :new, :] for whole in room)
+        return self.keys, self.values
+
+
+def _roomy_cache(model: PreTrainedModel) -> DynamicCache:
+    cache = DynamicCache(config=model.config)
+    if _can_be_repacked(model):
+        cache.layers = [_RoomyLayer() for _ in cache.layers]
+    return cache
 
 
 def _select(rows: _Rows, keep: Tensor) -> _Rows:

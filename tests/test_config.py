@@ -90,7 +90,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "learning_rate": 1.1e-7,
         "dual_clip": 10.0,
         "precision": "fp32",
-        "rollout_weights": "sharded",
+        "sampler": "continuous_batching",
         "on_round_limit": "stop",
         "on_checkpoint_error": "continue",
         "verifier": "recipe",
@@ -100,12 +100,13 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "model": "no",
         "data": "1e-6",
         "dynamic_sampling": True,
+        "rollout_weights": "gathered",  # what continuous batching needs
     }
     config = Config(**changed)
     save_config(config, tmp_path / "config.yaml")
     assert read_config(tmp_path / "config.yaml") == config
     same = [f.name for f in dataclasses.fields(Config) if getattr(config, f.name) == f.default]
-    assert same == ["dynamic_sampling", "loss_aggregation"]
+    assert same == ["rollout_weights", "dynamic_sampling", "loss_aggregation"]
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,58 @@ def test_segments_and_refills_give_the_tokens_of_an_uninterrupted_generate(
     assert len(lengths) > 3  # heavy-tailed enough for rows to leave at different times
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_continuous_batching_samples_the_trained_distribution(monkeypatch, temperature):
+    """What it samples from, row by row in its own order, is among what plain forward passes give."""
+    model, recorder = ending_llama(), MultinomialRecorder()
+    sampling = dataclasses.replace(SAMPLING, temperature=temperature, sampler="continuous_batching")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "multinomial", recorder)
+        torch.manual_seed(0)
+        groups = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
+    sampled = torch.cat([probs.flatten(0, -2) for probs in recorder.probs])
+    for group in groups:
+        for response in group.rollouts:
+            ids = torch.tensor([[*group.prompt_ids, *response.response_ids]])
+            logits = model(ids).logits[0, len(group.prompt_ids) - 1 : -1] / temperature
+            for expected in logits.softmax(dim=-1):
+                assert float((sampled - expected).abs().amax(dim=1).min()) < 1e-5
+
+
+def test_continuous_batching_gives_the_tokens_of_an_uninterrupted_generate():
+    model = ending_llama()
+    prompts = [(Problem((), "0", f"test#{i}"), [1, *range(10, 10 + 3 * i % 11)]) for i in range(9)]
+    sampling = dataclasses.replace(
+        SAMPLING,
+        temperature=1e-4,
+        group_size=2,
+        rollout_batch_size=5,
+        max_response_length=25,
+        sampler="continuous_batching",
+    )
+    told = []
+    groups = sample_groups(
+        model, char_tokenizer(), prompts, sampling, [END], lambda p, r: told.append((p.source, r))
+    )
+    for group, (problem, prompt) in zip(groups, prompts, strict=True):
+        expected = greedy(model, prompt, 25, [END])
+        assert [r.response_ids for r in group.rollouts] == [expected, expected]
+        assert group.problem is problem
+    assert len(told) == 18
+
+
+def test_continuous_batching_that_fails_says_so(monkeypatch):
+    model = ending_llama()
+    sampling = dataclasses.replace(SAMPLING, sampler="continuous_batching")
+
+    def fail(*args, **kwargs):
+        raise ValueError("no forward today")
+
+    monkeypatch.setattr(model, "forward", fail)
+    with pytest.raises(RuntimeError, match="continuous batching"):
+        sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
+
+
 def test_a_prompt_is_prefilled_once_for_its_whole_group(monkeypatch):
     model = random_llama()
     seen = []
