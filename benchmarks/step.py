@@ -1,0 +1,294 @@
+"""The same DAPO step here and in TRL's GRPOTrainer: `python benchmarks/step.py [--quick] [--json FILE]`.
+
+Needs `pip install -r requirements-benchmark.txt`. Both sides train the same weights on the same prompts, groups
+of 8, in float32, with AdamW, the decoupled clip and the token-level loss, under ZeRO-3, and generate with HF
+`generate`. Rewards are given out by position, so that nothing depends on what random weights say. Sides
+alternate; each run is a launch of its own, whose first step is left out. What counts is response tokens a
+second.
+
+Workloads: `tail`, where a bias on the end token makes lengths geometric with a mean of about a quarter of the
+cap, and `cap`, where no response ends before it.
+
+TRL's settings: one `generate` for all responses of a process, as many responses in a micro-batch as an update
+has (tried: 8, 16 and 32; see docs/performance.md), no gradient checkpointing, no logging, no saving.
+"""
+
+import argparse
+import importlib.util
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import dapo_ref  # noqa: E402, F401  sets what must stand before torch is imported
+
+import torch  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM  # noqa: E402
+
+from dapo_ref.problems import load_problems  # noqa: E402
+
+TINY = ROOT / "dapo_ref/tiny/model"
+GROUP_SIZE, CAP = 8, 64
+SIZES = {"tiny": 32, "small": 8}
+"""Prompts a step: 256 and 64 responses."""
+SHAPE = {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "tie_word_embeddings": True,
+}
+"""Of the larger model, 135 million parameters."""
+
+
+def make_model(name: str, folder: Path, vocab_size: int = SHAPE["vocab_size"]) -> Path:
+    """The shipped model, or random weights with its tokenizer."""
+    if name == "tiny":
+        return TINY
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**SHAPE | {"vocab_size": vocab_size})).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(TINY).save_pretrained(folder)
+    return folder
+
+
+def make_prompts(name: str, file: Path) -> None:
+    """The tiny model's own questions; for the larger one several of them in a row, about 75 tokens."""
+    questions = [problem.messages[-1]["content"] for problem in load_problems("tiny:train", prompt_template="{question}")]
+    together = 1 if name == "tiny" else 8
+    rows = [" ".join(questions[i : i + together]) for i in range(0, 64 * together, together)]
+    file.write_text("".join(json.dumps({"question": row, "answer": "0"}) + "\n" for row in rows))
+
+
+def end_bias(model_dir: Path, prompts: Path, workload: str) -> float:
+    """What to add to the end token's logit for lengths with a mean of a quarter of the cap."""
+    if workload == "cap":
+        return -1e4
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    rows = [json.loads(line)["question"] for line in prompts.read_text().splitlines()[:8]]
+    differences = []
+    for row in rows:
+        with torch.no_grad():
+            logits = model(torch.tensor([tokenizer(row)["input_ids"]])).logits[0, -1].float()
+        others = torch.cat([logits[: tokenizer.eos_token_id], logits[tokenizer.eos_token_id + 1 :]])
+        differences.append(float(others.logsumexp(0) - logits[tokenizer.eos_token_id]))
+    wanted = 4 / CAP
+    return statistics.mean(differences) + math.log(wanted / (1 - wanted))
+
+
+def specification(args: argparse.Namespace, name: str, workload: str, world: int, folder: Path) -> dict:
+    """What both workers are told."""
+    prompts, model = folder / f"{name}.jsonl", make_model(name, folder / name)
+    make_prompts(name, prompts)
+    responses, cap = SIZES[name] * GROUP_SIZE, CAP
+    per_update = responses // args.updates
+    micro = min(args.trl_microbatch, per_update // world)
+    steps = args.steps + 1
+    ours = {
+        **{"model": model, "data": prompts, "prompt_template": "{question}", "precision": "fp32"},
+        **{"rollout_steps": steps, "prompts_per_step": SIZES[name], "group_size": GROUP_SIZE},
+        **{"responses_per_update": per_update, "max_response_length": cap, "learning_rate": 1e-6},
+        **{"warmup_steps": 0, "dynamic_sampling": "false", "soft_overlong_punishment": "false"},
+        **{"rollout_batch_size": responses // world, "tokens_per_microbatch": args.tokens_per_microbatch},
+        **{"checkpoint_every": 0, "max_grad_norm": 1.0},
+    }
+    trl = {
+        **{"per_device_train_batch_size": micro, "gradient_accumulation_steps": per_update // world // micro},
+        **{"steps_per_generation": responses // world // micro, "num_generations": GROUP_SIZE},
+        **{"max_completion_length": cap, "max_steps": steps * args.updates, "learning_rate": 1e-6},
+    }
+    return {
+        **{"model": str(model), "data": str(prompts), "trl": trl},
+        **{"ours": {key: str(value) for key, value in ours.items()}, "end_id": 2},
+        "end_bias": end_bias(model, prompts, workload),
+    }
+
+
+def launch(side: str, spec: Path, world: int, output: Path) -> list[dict[str, float]]:
+    """Runs one side; its steps but the first, tokens summed and times maximal over the processes."""
+    command = [
+        *(sys.executable, "-m", "accelerate.commands.launch"),
+        *("--config_file", str(ROOT / "configs/accelerate/zero3.yaml"), "--num_processes", str(world)),
+        *("--main_process_port", "0", str(ROOT / "benchmarks/step_worker.py"), side, str(spec), str(output)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=output.parent)
+    if done.returncode:
+        sys.exit(f"{side} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    ranks = [
+        [json.loads(line) for line in Path(f"{output}.{rank}").read_text().splitlines()]
+        for rank in range(world)
+    ]
+    return [_merged(step) for step in list(zip(*ranks, strict=True))[1:]]
+
+
+def _merged(step: tuple[dict[str, float], ...]) -> dict[str, float]:
+    merged = {key: max(rank.get(key, 0.0) for rank in step) for key in {key for rank in step for key in rank}}
+    for key in ("tokens", "prompt_tokens"):
+        merged[key] = sum(rank[key] for rank in step)
+    if "training_s" in merged:  # TRL generates inside its training step
+        merged.setdefault("logprobs_s", 0.0)
+        merged["update_s"] = merged["step_s"] - merged["rollout_s"] - merged["logprobs_s"]
+    return merged
+
+
+# --- Physical limits ----------------------------------------------------------------------------------------
+
+
+def _median_seconds(function: Callable[[], Any], times: int) -> float:
+    function()
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def matmul_rate(dtype: torch.dtype, size: int = 2048, times: int = 7) -> float:
+    """Floating-point operations a second of size³ products."""
+    a = torch.randn(size, size).to(dtype)
+    return 2 * size**3 / _median_seconds(lambda: a @ a, times)
+
+
+@torch.no_grad()
+def decode_rate(model_dir: Path, rows: int, context: int) -> float:
+    """Tokens a second of bare decoding: one token for each of a full batch, greedy, its context in place."""
+    from transformers import DynamicCache
+
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    cache = DynamicCache(config=model.config)
+    model(torch.zeros(rows, context, dtype=torch.long), cache=cache, logits_to_keep=1)
+
+    def step() -> None:
+        model(torch.zeros(rows, 1, dtype=torch.long), cache=cache).logits[:, -1].argmax(-1)
+        cache.crop(-1)
+
+    return rows / _median_seconds(step, 5)
+
+
+def update_flops(model_dir: Path, step: dict[str, float]) -> float:
+    """Of the forward and backward products that cannot be avoided: each prompt once, the vocabulary for
+    response tokens alone, nothing twice. Attention's own products, about a hundredth, are left out."""
+    config = AutoModelForCausalLM.from_pretrained(model_dir).config
+    model = AutoModelForCausalLM.from_pretrained(model_dir)
+    head = config.vocab_size * config.hidden_size
+    embeddings = head if config.tie_word_embeddings else 2 * head
+    body = sum(p.numel() for p in model.parameters()) - embeddings
+    return 6 * (body * (step["tokens"] + step["prompt_tokens"]) + head * step["tokens"])
+
+
+# --- Report -------------------------------------------------------------------------------------------------
+
+
+def rates(steps: list[dict[str, float]]) -> dict[str, float]:
+    """Tokens a second of each part over some steps, and the memory."""
+    tokens = sum(step["tokens"] for step in steps)
+    found = {"memory_mb": max(step["memory_mb"] for step in steps), "tokens_a_step": tokens / len(steps)}
+    for part in ("rollout", "logprobs", "update", "step"):
+        seconds = sum(step.get(f"{part}_s", 0.0) for step in steps)
+        found[part] = tokens / seconds if seconds else math.inf
+    return found
+
+
+def compare(args: argparse.Namespace, name: str, workload: str, world: int, folder: Path) -> dict[str, Any]:
+    """One row of the table: both sides, alternately."""
+    spec = specification(args, name, workload, world, folder)
+    file = folder / "spec.json"
+    file.write_text(json.dumps(spec))
+    runs: dict[str, list[list[dict[str, float]]]] = {"ours": [], "trl": []}
+    for _ in range(args.repeats):
+        for side in runs:
+            runs[side].append(launch(side, file, world, folder / "steps"))
+    pairs = list(zip(map(rates, runs["ours"]), map(rates, runs["trl"]), strict=True))
+    row: dict[str, Any] = {"model": name, "workload": workload, "processes": world}
+    for side, all_steps in runs.items():
+        row[side] = rates([step for steps in all_steps for step in steps])
+    row["ratio"] = {}
+    for part in ("rollout", "logprobs", "update", "step", "memory_mb"):
+        found = [ours[part] / trl[part] for ours, trl in pairs if math.isfinite(trl[part])]
+        if found and all(map(math.isfinite, found)):
+            row["ratio"][part] = [statistics.median(found), min(found), max(found)]
+    our_steps = [step for steps in runs["ours"] for step in steps]
+    seconds = sum(step["update_s"] for step in our_steps)
+    flops = sum(update_flops(Path(spec["model"]), step) for step in our_steps)
+    row["update_flops_a_second"] = flops / seconds
+    return row
+
+
+def print_row(row: dict[str, Any]) -> None:
+    title = f"{row['model']}, {row['workload']}, {row['processes']} process(es)"
+    print(f"\n{title}: {row['ours']['tokens_a_step']:.0f} / {row['trl']['tokens_a_step']:.0f} tokens a step")
+    print(f"{'':12}{'here':>10}{'TRL':>10}{'ratio':>8}   spread")
+    for part in ("rollout", "logprobs", "update", "step", "memory_mb"):
+        line = f"{part:12}{row['ours'][part]:10.0f}{row['trl'][part]:10.0f}"
+        if part in row["ratio"]:
+            median, low, high = row["ratio"][part]
+            line += f"{median:8.2f}   {low:.2f}–{high:.2f}"
+        print(line, flush=True)
+    print(f"update: {row['update_flops_a_second'] / 1e9:.0f} GFLOP/s of useful products", flush=True)
+
+
+def limits(models: list[str], folder: Path) -> dict[str, Any]:
+    """What this machine can do at best."""
+    found: dict[str, Any] = {
+        "fp32_flops": matmul_rate(torch.float32),
+        "bf16_flops": matmul_rate(torch.bfloat16, size=512, times=3),  # very slow on some CPUs
+        "decode": {},
+    }
+    fp32, bf16 = found["fp32_flops"] / 1e9, found["bf16_flops"] / 1e9
+    print(f"products: {fp32:.0f} GFLOP/s fp32 (2048³), {bf16:.1f} bf16 (512³)", flush=True)
+    for name in models:
+        rows, context = SIZES[name] * GROUP_SIZE, 32 if name == "tiny" else 100
+        found["decode"][name] = decode_rate(make_model(name, folder / name), rows, context)
+        print(f"{name}: bare decoding of {rows} rows {found['decode'][name]:.0f} tokens a second", flush=True)
+    return found
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="heavy tail only, one repeat: at most 10 minutes")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--models", nargs="+", default=["tiny", "small"], choices=["tiny", "small"])
+    parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--workloads", nargs="+", default=["tail", "cap"], choices=["tail", "cap"])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2, help="measured in each launch")
+    parser.add_argument("--updates", type=int, default=2, help="optimiser updates a rollout step")
+    parser.add_argument("--trl_microbatch", type=int, default=32, help="responses")
+    parser.add_argument("--tokens_per_microbatch", type=int, default=4096)
+    args = parser.parse_args()
+    if args.quick:
+        args.repeats, args.steps, args.workloads = 1, 1, ["tail"]
+    return args
+
+
+def main() -> None:
+    args = options()
+    if importlib.util.find_spec("trl") is None:
+        sys.exit("TRL is not installed: pip install -r requirements-benchmark.txt")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        result: dict[str, Any] = {"limits": limits(args.models, folder), "rows": []}
+        for name in args.models:
+            for workload in args.workloads:
+                for world in args.processes:
+                    row = compare(args, name, workload, world, folder)
+                    result["rows"].append(row)
+                    print_row(row)
+                    if args.json:
+                        args.json.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
