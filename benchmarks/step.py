@@ -38,8 +38,8 @@ from dapo_ref.problems import load_problems  # noqa: E402
 
 TINY = ROOT / "dapo_ref/tiny/model"
 GROUP_SIZE, CAP = 8, 64
-SIZES = {"tiny": 32, "small": 8}
-"""Prompts a step: 256 and 64 responses."""
+SIZES = {"tiny": 32, "small": 4}
+"""Prompts a step: 256 and 32 responses."""
 SHAPE = {
     "vocab_size": 49152,
     "hidden_size": 576,
