@@ -1,10 +1,10 @@
 """The same DAPO step here and in TRL's GRPOTrainer: `python benchmarks/step.py [--quick] [--json FILE]`.
 
-Needs `pip install -r requirements-benchmark.txt`. Both sides train the same weights on the same prompts, groups
-of 8, in float32, with AdamW, the decoupled clip and the token-level loss, under ZeRO-3, and generate with HF
-`generate`. Rewards are given out by position, so that nothing depends on what random weights say. Sides
-alternate; each run is a launch of its own, whose first step is left out. What counts is response tokens a
-second.
+Needs `pip install -r requirements-benchmark.txt`. Both sides train the same weights on the same prompts, in
+groups of 8, in float32, with AdamW, the decoupled clip and the token-level loss, under ZeRO-3, and generate
+with HF `generate`. Rewards are given out by position, so that nothing depends on what random weights say.
+Sides alternate; each run is a launch of its own, whose first step is left out. What counts is response tokens
+a second.
 
 Workloads: `tail`, where a bias on the end token makes lengths geometric with a mean of about a quarter of the
 cap, and `cap`, where no response ends before it.
@@ -23,23 +23,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import dapo_ref  # noqa: E402, F401  sets what must stand before torch is imported
-
 import torch  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
+import dapo_ref  # noqa: E402, F401  sets what must stand before torch is imported
 from dapo_ref.problems import load_problems  # noqa: E402
 
 TINY = ROOT / "dapo_ref/tiny/model"
-GROUP_SIZE, CAP = 8, 64
-SIZES = {"tiny": 32, "small": 4}
-"""Prompts a step: 256 and 32 responses."""
+GROUP_SIZE = 8
+PROMPTS = {"tiny": 32, "small": 4}
+"""A step: 256 and 32 responses."""
 SHAPE = {
     "vocab_size": 49152,
     "hidden_size": 576,
@@ -52,25 +52,40 @@ SHAPE = {
 """Of the larger model, 135 million parameters."""
 
 
-def make_model(name: str, folder: Path, vocab_size: int = SHAPE["vocab_size"]) -> Path:
+@dataclass(frozen=True)
+class Case:
+    """What is run; `shape` differs from SHAPE, for the table of growth."""
+
+    model: str
+    workload: str
+    processes: int
+    prompts: int
+    cap: int = 64
+    shape: dict[str, int] = field(default_factory=dict)
+
+
+def make_model(name: str, folder: Path, shape: dict[str, int] | None = None) -> Path:
     """The shipped model, or random weights with its tokenizer."""
     if name == "tiny":
         return TINY
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SHAPE | {"vocab_size": vocab_size})).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(**SHAPE | (shape or {}))).save_pretrained(folder)
     AutoTokenizer.from_pretrained(TINY).save_pretrained(folder)
     return folder
 
 
 def make_prompts(name: str, file: Path) -> None:
     """The tiny model's own questions; for the larger one several of them in a row, about 75 tokens."""
-    questions = [problem.messages[-1]["content"] for problem in load_problems("tiny:train", prompt_template="{question}")]
+    questions = [
+        problem.messages[-1]["content"]
+        for problem in load_problems("tiny:train", prompt_template="{question}")
+    ]
     together = 1 if name == "tiny" else 8
     rows = [" ".join(questions[i : i + together]) for i in range(0, 64 * together, together)]
     file.write_text("".join(json.dumps({"question": row, "answer": "0"}) + "\n" for row in rows))
 
 
-def end_bias(model_dir: Path, prompts: Path, workload: str) -> float:
+def end_bias(model_dir: Path, prompts: Path, workload: str, cap: int) -> float:
     """What to add to the end token's logit for lengths with a mean of a quarter of the cap."""
     if workload == "cap":
         return -1e4
@@ -83,21 +98,22 @@ def end_bias(model_dir: Path, prompts: Path, workload: str) -> float:
             logits = model(torch.tensor([tokenizer(row)["input_ids"]])).logits[0, -1].float()
         others = torch.cat([logits[: tokenizer.eos_token_id], logits[tokenizer.eos_token_id + 1 :]])
         differences.append(float(others.logsumexp(0) - logits[tokenizer.eos_token_id]))
-    wanted = 4 / CAP
+    wanted = 4 / cap
     return statistics.mean(differences) + math.log(wanted / (1 - wanted))
 
 
-def specification(args: argparse.Namespace, name: str, workload: str, world: int, folder: Path) -> dict:
+def specification(args: argparse.Namespace, case: Case, folder: Path) -> dict[str, Any]:
     """What both workers are told."""
-    prompts, model = folder / f"{name}.jsonl", make_model(name, folder / name)
+    name, world, cap = case.model, case.processes, case.cap
+    prompts, model = folder / f"{name}.jsonl", make_model(name, folder / name, case.shape)
     make_prompts(name, prompts)
-    responses, cap = SIZES[name] * GROUP_SIZE, CAP
+    responses = case.prompts * GROUP_SIZE
     per_update = responses // args.updates
     micro = min(args.trl_microbatch, per_update // world)
     steps = args.steps + 1
     ours = {
         **{"model": model, "data": prompts, "prompt_template": "{question}", "precision": "fp32"},
-        **{"rollout_steps": steps, "prompts_per_step": SIZES[name], "group_size": GROUP_SIZE},
+        **{"rollout_steps": steps, "prompts_per_step": case.prompts, "group_size": GROUP_SIZE},
         **{"responses_per_update": per_update, "max_response_length": cap, "learning_rate": 1e-6},
         **{"warmup_steps": 0, "dynamic_sampling": "false", "soft_overlong_punishment": "false"},
         **{"rollout_batch_size": responses // world, "tokens_per_microbatch": args.tokens_per_microbatch},
@@ -111,17 +127,19 @@ def specification(args: argparse.Namespace, name: str, workload: str, world: int
     return {
         **{"model": str(model), "data": str(prompts), "trl": trl},
         **{"ours": {key: str(value) for key, value in ours.items()}, "end_id": 2},
-        "end_bias": end_bias(model, prompts, workload),
+        "end_bias": end_bias(model, prompts, case.workload, cap),
     }
 
 
-def launch(side: str, spec: Path, world: int, output: Path) -> list[dict[str, float]]:
+def launch(side: str, spec: Path, world: int, output: Path, plain: bool = False) -> list[dict[str, float]]:
     """Runs one side; its steps but the first, tokens summed and times maximal over the processes."""
     command = [
-        *(sys.executable, "-m", "accelerate.commands.launch"),
+        *("-m", "accelerate.commands.launch"),
         *("--config_file", str(ROOT / "configs/accelerate/zero3.yaml"), "--num_processes", str(world)),
-        *("--main_process_port", "0", str(ROOT / "benchmarks/step_worker.py"), side, str(spec), str(output)),
+        *("--main_process_port", "0"),
     ]
+    worker = [str(ROOT / "benchmarks/step_worker.py"), side, str(spec), str(output)]
+    command = [sys.executable, *([] if plain else command), *worker]
     done = subprocess.run(command, capture_output=True, text=True, cwd=output.parent)
     if done.returncode:
         sys.exit(f"{side} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
@@ -201,17 +219,18 @@ def rates(steps: list[dict[str, float]]) -> dict[str, float]:
     return found
 
 
-def compare(args: argparse.Namespace, name: str, workload: str, world: int, folder: Path) -> dict[str, Any]:
+def compare(args: argparse.Namespace, case: Case, folder: Path) -> dict[str, Any]:
     """One row of the table: both sides, alternately."""
-    spec = specification(args, name, workload, world, folder)
+    spec = specification(args, case, folder)
     file = folder / "spec.json"
     file.write_text(json.dumps(spec))
     runs: dict[str, list[list[dict[str, float]]]] = {"ours": [], "trl": []}
     for _ in range(args.repeats):
         for side in runs:
-            runs[side].append(launch(side, file, world, folder / "steps"))
+            plain = side == "trl" and args.trl_plain
+            runs[side].append(launch(side, file, case.processes, folder / "steps", plain))
     pairs = list(zip(map(rates, runs["ours"]), map(rates, runs["trl"]), strict=True))
-    row: dict[str, Any] = {"model": name, "workload": workload, "processes": world}
+    row: dict[str, Any] = vars(case) | {}
     for side, all_steps in runs.items():
         row[side] = rates([step for steps in all_steps for step in steps])
     row["ratio"] = {}
@@ -227,7 +246,7 @@ def compare(args: argparse.Namespace, name: str, workload: str, world: int, fold
 
 
 def print_row(row: dict[str, Any]) -> None:
-    title = f"{row['model']}, {row['workload']}, {row['processes']} process(es)"
+    title = f"{row['model']}, {row['workload']}, processes: {row['processes']}"
     print(f"\n{title}: {row['ours']['tokens_a_step']:.0f} / {row['trl']['tokens_a_step']:.0f} tokens a step")
     print(f"{'':12}{'here':>10}{'TRL':>10}{'ratio':>8}   spread")
     for part in ("rollout", "logprobs", "update", "step", "memory_mb"):
@@ -249,15 +268,43 @@ def limits(models: list[str], folder: Path) -> dict[str, Any]:
     fp32, bf16 = found["fp32_flops"] / 1e9, found["bf16_flops"] / 1e9
     print(f"products: {fp32:.0f} GFLOP/s fp32 (2048³), {bf16:.1f} bf16 (512³)", flush=True)
     for name in models:
-        rows, context = SIZES[name] * GROUP_SIZE, 32 if name == "tiny" else 100
+        rows, context = PROMPTS[name] * GROUP_SIZE, 32 if name == "tiny" else 100
         found["decode"][name] = decode_rate(make_model(name, folder / name), rows, context)
         print(f"{name}: bare decoding of {rows} rows {found['decode'][name]:.0f} tokens a second", flush=True)
     return found
 
 
+def growth(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Our step on eight layers of the larger model, one size changed at a time from the middle one."""
+    base = Case("small", "tail", 1, 4, shape={"num_hidden_layers": 8})
+    cases = [
+        *(replace(base, prompts=prompts) for prompts in (2, 4, 8, 16)),
+        *(replace(base, cap=cap) for cap in (32, 128, 256)),
+        *(replace(base, shape=base.shape | {"vocab_size": size}) for size in (8192, 151936)),
+        replace(base, processes=2),
+    ]
+    rows = []
+    print("\nresponses   cap  vocabulary  ranks   tokens   seconds: rollout  logprobs  update    step")
+    for case in cases:
+        file = folder / "spec.json"
+        file.write_text(json.dumps(specification(args, case, folder)))
+        (step, *_) = launch("ours", file, case.processes, folder / "steps")
+        vocabulary = case.shape.get("vocab_size", SHAPE["vocab_size"])
+        seconds = [step.get(f"{part}_s", 0.0) for part in ("rollout", "logprobs", "update", "step")]
+        print(
+            f"{case.prompts * GROUP_SIZE:9}{case.cap:6}{vocabulary:12}{case.processes:7}{step['tokens']:9.0f}"
+            f"{seconds[0]:17.2f}{seconds[1]:10.2f}{seconds[2]:8.2f}{seconds[3]:8.2f}",
+            flush=True,
+        )
+        rows.append(vars(case) | step)
+    return rows
+
+
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="heavy tail only, one repeat: at most 10 minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="heavy tail only, one repeat: at most 10 minutes"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--models", nargs="+", default=["tiny", "small"], choices=["tiny", "small"])
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
@@ -266,8 +313,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2, help="measured in each launch")
     parser.add_argument("--updates", type=int, default=2, help="optimiser updates a rollout step")
     parser.add_argument("--trl_microbatch", type=int, default=32, help="responses")
+    parser.add_argument("--growth", action="store_true", help="how our step grows, instead")
+    parser.add_argument("--trl_plain", action="store_true", help="TRL without ZeRO-3, on one process")
     parser.add_argument("--tokens_per_microbatch", type=int, default=4096)
     args = parser.parse_args()
+    if args.trl_plain:
+        args.processes = [1]
     if args.quick:
         args.repeats, args.steps, args.workloads = 1, 1, ["tail"]
     return args
@@ -280,14 +331,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         result: dict[str, Any] = {"limits": limits(args.models, folder), "rows": []}
-        for name in args.models:
-            for workload in args.workloads:
-                for world in args.processes:
-                    row = compare(args, name, workload, world, folder)
-                    result["rows"].append(row)
-                    print_row(row)
-                    if args.json:
-                        args.json.write_text(json.dumps(result, indent=1))
+        if args.growth:
+            result["rows"] = growth(args, folder)
+        for case in () if args.growth else cases(args):
+            row = compare(args, case, folder)
+            result["rows"].append(row)
+            print_row(row)
+        if args.json:
+            args.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def cases(args: argparse.Namespace) -> list[Case]:
+    """All combinations that were asked for."""
+    return [
+        Case(name, workload, world, PROMPTS[name])
+        for name in args.models
+        for workload in args.workloads
+        for world in args.processes
+    ]
 
 
 if __name__ == "__main__":

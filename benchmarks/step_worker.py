@@ -8,7 +8,6 @@ is asked to verify anything.
 
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -26,7 +25,8 @@ class Log:
     """Times of the parts of each step; a step ends where the next one begins."""
 
     def __init__(self, output: str) -> None:
-        self.file = open(f"{output}.{os.environ.get('RANK', '0')}", "w")
+        self.file = Path(f"{output}.{os.environ.get('RANK', '0')}")
+        self.file.write_text("")
         self.parts: dict[str, float] = {}
         self.begun: float | None = None
 
@@ -37,9 +37,9 @@ class Log:
     def end_step(self) -> None:
         if self.begun is None:
             return
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-        record = {"step_s": time.perf_counter() - self.begun, "memory_mb": memory, **self.parts}
-        print(json.dumps(record), file=self.file, flush=True)
+        record = {"step_s": time.perf_counter() - self.begun, "memory_mb": peak_memory_mb(), **self.parts}
+        with self.file.open("a") as file:
+            print(json.dumps(record), file=file)
         self.parts, self.begun = {}, None
 
     def add(self, name: str, value: float) -> None:
@@ -55,6 +55,13 @@ class Log:
             return result
 
         return wrapped
+
+
+def peak_memory_mb() -> float:
+    """Largest resident memory so far; `ru_maxrss` is inherited from the process that started this one."""
+    status = Path("/proc/self/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 2**10
 
 
 def alternating(count: int) -> list[bool]:
@@ -147,7 +154,7 @@ def run_trl(spec: dict[str, Any], log: Log) -> None:
             output_dir=folder,
             bf16=False,
             use_cpu=False,
-            ddp_backend="gloo",
+            ddp_backend="gloo" if "WORLD_SIZE" in os.environ else None,
             gradient_checkpointing=False,
             report_to="none",
             logging_strategy="no",
@@ -171,8 +178,8 @@ def run_trl(spec: dict[str, Any], log: Log) -> None:
             train_dataset=Dataset.from_list(prompts),
             processing_class=tokenizer,
         )
+        assert trainer.is_deepspeed_enabled == ("WORLD_SIZE" in os.environ)
         trainer.train()
-        assert trainer.is_deepspeed_enabled, "not under DeepSpeed"
     log.end_step()
 
 

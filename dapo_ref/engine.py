@@ -13,6 +13,7 @@ What is particular to a machine without a GPU is marked `CPU:`.
 
 import contextlib
 import errno
+import functools
 import gc
 import logging
 import math
@@ -33,6 +34,7 @@ import torch.distributed as dist
 import transformers
 from accelerate import Accelerator, init_empty_weights
 from accelerate.utils import DeepSpeedPlugin, InitProcessGroupKwargs, gather_object
+from deepspeed.utils import numa
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -54,6 +56,8 @@ warnings.filterwarnings(
     category=FutureWarning,
 )
 transformers.utils.logging.disable_progress_bar()
+# CPU: DeepSpeed asks how many devices there are with every gradient it reduces, and starts `numactl` to find out.
+numa.get_numa_cores = functools.cache(numa.get_numa_cores)
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +67,8 @@ DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBI
 T = TypeVar("T")
 GATHER_ELEMENTS = 2**28
 """Parameters gathered at once when a full copy is made."""
+REDUCE_BUCKET_ELEMENTS = 2**25
+"""Gradients reduced at once."""
 
 
 class TrainingError(RuntimeError):
@@ -397,7 +403,9 @@ def make_accelerator(config: Config) -> Accelerator:
     settings["gradient_clipping"] = config.max_grad_norm
     settings.setdefault("data_types", {})["grad_accum_dtype"] = "fp32"
     settings["bf16"] = {"enabled": config.precision == "bf16"}
-    for key in ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"):
+    # Left to accelerate the bucket has hidden_size² elements, and nearly every gradient is reduced alone.
+    settings["zero_optimization"].setdefault("reduce_bucket_size", REDUCE_BUCKET_ELEMENTS)
+    for key in ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"):
         settings["zero_optimization"].setdefault(key, "auto")
     # CPU: without the backend accelerate takes every rank for the only one.
     process_group = InitProcessGroupKwargs(

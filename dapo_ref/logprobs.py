@@ -83,7 +83,9 @@ class _ChunkedLogprobs(torch.autograd.Function):
                 grad_bias += grad_logits.sum(dim=0)
             grad_logits = grad_logits.to(weight.dtype)
             grad_hidden[rows] = grad_logits @ weight
-            if grad_weight is not None:
+            if grad_weight is not None and grad_weight.dtype == grad_logits.dtype:
+                grad_weight.addmm_(grad_logits.T, hidden[rows])
+            elif grad_weight is not None:
                 grad_weight += grad_logits.T @ hidden[rows]
         grad_weight = grad_weight.to(weight.dtype) if grad_weight is not None else None
         return grad_hidden, grad_weight, grad_bias, None, None

@@ -17,7 +17,7 @@ Dimension key: n packed tokens, h heads, d head size; of a block: b rows, T quer
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,18 +36,16 @@ NOT_SUPPORTED = {"softcap", "s_aux", "position_bias"}
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of like length that attention takes together.
+    """b rows of like length that attention takes together.
 
-    Queries are the last T of a row's L keys, each sees the keys up to itself. Rows are filled up on the right
-    with any token; as a key it stands behind all real queries, and as a query nobody asks for its result.
-
-    Attributes:
-        queries: [b, T] which packed token each is.
-        keys: [b, L] likewise.
+    The T queries are the last of a row's L keys, each sees the keys up to itself. Rows are filled up on the
+    right with any token; as a key it stands behind all real queries, and as a query nobody asks for its
+    result.
     """
 
-    queries: Tensor
-    keys: Tensor
+    num_rows: int
+    num_queries: int
+    num_keys: int
 
 
 @dataclass(frozen=True)
@@ -56,16 +54,19 @@ class Packing:
 
     Attributes:
         blocks: every token is a query of one of them.
-        home: [n] where each token's result stands among the queries of all blocks, one after the other.
+        queries: [Σ b·T] which packed token each query is, block after block, row after row.
+        keys: [Σ b·L] likewise.
+        home: [n] where each token's result stands among the queries.
     """
 
     blocks: Sequence[Block]
+    queries: Tensor
+    keys: Tensor
     home: Tensor
 
     def to(self, device: torch.device) -> "Packing":
         """The same on another device."""
-        blocks = [Block(block.queries.to(device), block.keys.to(device)) for block in self.blocks]
-        return replace(self, blocks=blocks, home=self.home.to(device))
+        return Packing(self.blocks, *(x.to(device) for x in (self.queries, self.keys, self.home)))
 
 
 def packing_of(prompts: Sequence[range], responses: Sequence[tuple[range, range]]) -> Packing:
@@ -82,15 +83,11 @@ def packing_of(prompts: Sequence[range], responses: Sequence[tuple[range, range]
     of_prompts = [(range(0), prompt) for prompt in prompts]
     sizes = sorted({len(prompt) for prompt, _ in responses})
     alike = [of_prompts, *([row for row in responses if len(row[0]) == size] for size in sizes)]
-    blocks = []
-    home = torch.empty(sum(len(own) for rows in alike for _, own in rows), dtype=torch.long)
-    queries_so_far = 0
-    for bucket in (bucket for rows in alike for bucket in _of_like_length(rows)):
-        block, real = _block(bucket)
-        home[block.queries[real]] = queries_so_far + real.flatten().nonzero()[:, 0]
-        queries_so_far += real.numel()
-        blocks.append(block)
-    return Packing(blocks, home)
+    laid_out = [_block(bucket) for rows in alike for bucket in _of_like_length(rows)]
+    queries, keys, real = (torch.cat(parts) for parts in list(zip(*laid_out, strict=True))[1:])
+    home = torch.empty(int(real.sum()), dtype=torch.long)
+    home[queries[real]] = real.nonzero()[:, 0]
+    return Packing([block for block, *_ in laid_out], queries, keys, home)
 
 
 def _of_like_length(rows: list[tuple[range, range]]) -> list[list[tuple[range, range]]]:
@@ -103,14 +100,15 @@ def _of_like_length(rows: list[tuple[range, range]]) -> list[list[tuple[range, r
     return buckets
 
 
-def _block(rows: list[tuple[range, range]]) -> tuple[Block, Tensor]:
-    """The block of some rows with prompts of the same length, and [b, T] which queries are no filler."""
+def _block(rows: list[tuple[range, range]]) -> tuple[Block, Tensor, Tensor, Tensor]:
+    """Some rows with prompts of the same length: the block, its queries and keys, which queries are real."""
     width, prefix = len(rows[0][1]), len(rows[0][0])
     first = torch.tensor([own.start for _, own in rows])[:, None]
     real = torch.arange(width) < torch.tensor([len(own) for _, own in rows])[:, None]
     queries = torch.where(real, first + torch.arange(width), first)
     before = torch.tensor([prompt.start for prompt, _ in rows])[:, None] + torch.arange(prefix)
-    return Block(queries, torch.cat([before, queries], dim=1)), real
+    keys = torch.cat([before, queries], dim=1)
+    return Block(len(rows), width, width + prefix), queries.flatten(), keys.flatten(), real.flatten()
 
 
 def packed_attention(
@@ -145,10 +143,13 @@ def packed_attention(
     for name in NOT_SUPPORTED & kwargs.keys():
         if kwargs[name] is not None:
             raise ValueError(f"{type(module).__name__} passes {name} to its attention; set packing: false")
+    sizes = [(block.num_rows, block.num_queries) for block in packing.blocks]
+    of_queries = _rows(query, packing.queries, sizes)
+    sizes = [(block.num_rows, block.num_keys) for block in packing.blocks]
+    of_keys, of_values = _rows(key, packing.keys, sizes), _rows(value, packing.keys, sizes)
     results = []
-    for block in packing.blocks:
-        q, k, v = _rows(query, block.queries), _rows(key, block.keys), _rows(value, block.keys)
-        visible = _visible(block, sliding_window)
+    for block, q, k, v in zip(packing.blocks, of_queries, of_keys, of_values, strict=True):
+        visible = _visible(block.num_queries, block.num_keys, sliding_window, q.device)
         out = F.scaled_dot_product_attention(
             q, k, v, visible, scale=scaling, enable_gqa=k.shape[1] != q.shape[1]
         )
@@ -156,21 +157,21 @@ def packed_attention(
     return torch.cat(results)[packing.home][None], None
 
 
-def _rows(states: Tensor, index: Tensor) -> Tensor:
-    """[1, h, n, d] and [b, L] to [b, h, L, d]. A lookup: its backward pass, unlike that of an index, adds up
-    in one order on a GPU, and in float32."""
-    rows = F.embedding(index, states[0].transpose(0, 1).flatten(1))
-    return rows.unflatten(2, (-1, states.shape[3])).transpose(1, 2)
+def _rows(states: Tensor, index: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """[1, h, n, d] to [b, h, L, d] for each (b, L). One lookup for all, since the backward pass of each is as
+    large as the n tokens; and a lookup because that of an index adds up in no fixed order on a GPU."""
+    rows = F.embedding(index, states[0].transpose(0, 1).flatten(1)).unflatten(1, (-1, states.shape[3]))
+    blocks = rows.split([b * length for b, length in sizes])
+    return [block.unflatten(0, size).transpose(1, 2) for block, size in zip(blocks, sizes, strict=True)]
 
 
-def _visible(block: Block, sliding_window: int | None) -> Tensor:
+def _visible(num_queries: int, num_keys: int, window: int | None, device: torch.device) -> Tensor:
     """[T, L] which keys a query sees; without a window in the form that fused kernels take."""
-    (_, num_queries), (_, num_keys) = block.queries.shape, block.keys.shape
-    if sliding_window is None or num_keys <= sliding_window:
+    if window is None or num_keys <= window:
         return causal_lower_right(num_queries, num_keys)
-    column = torch.arange(num_keys, device=block.keys.device)
+    column = torch.arange(num_keys, device=device)
     distance = column[num_keys - num_queries :, None] - column
-    return (distance >= 0) & (distance < sliding_window)
+    return (distance >= 0) & (distance < window)
 
 
 def can_be_packed(model: PreTrainedModel) -> bool:

@@ -229,7 +229,9 @@ class _Sampler:
                 if result is not None and result.error is not None:
                     raise RuntimeError(f"continuous batching failed: {result.error}")
                 if result is not None and result.is_finished():
-                    self.finish(row_of.pop(result.request_id), cut_at_end(result.generated_tokens, self.end_ids))
+                    self.finish(
+                        row_of.pop(result.request_id), cut_at_end(result.generated_tokens, self.end_ids)
+                    )
                 elif result is None and not manager.is_running():
                     raise RuntimeError("continuous batching ended before all responses had; see the log")
 

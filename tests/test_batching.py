@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dapo_ref.batching import collate, microbatches, minibatches
+from dapo_ref.packing import Block
 from dapo_ref.types import Batch
 from tests.helpers import filled_batch, random_groups
 
@@ -153,8 +154,9 @@ def test_a_group_packed_by_hand():
     assert micro.position_ids.tolist() == [[0, 1, 2, 2, 3]]
     assert micro.states.tolist() == [[1, 0], [1, 3]]
     assert micro.response_ids.tolist() == [[4, 0], [5, 6]]
-    seen = [(block.queries.tolist(), block.keys.tolist()) for block in micro.packing.blocks]
-    assert seen == [([[0, 1]], [[0, 1]]), ([[3, 4], [2, 2]], [[0, 1, 3, 4], [0, 1, 2, 2]])]
+    assert micro.packing.blocks == [Block(1, 2, 2), Block(2, 2, 4)]
+    assert micro.packing.queries.tolist() == [0, 1, *(3, 4), *(2, 2)]
+    assert micro.packing.keys.tolist() == [0, 1, *(0, 1, 3, 4), *(0, 1, 2, 2)]
     # Results: prompt 0–1, then the longer response 2–3, then the shorter one 4 and its filler.
     assert micro.packing.home.tolist() == [0, 1, 4, 2, 3]
 

@@ -14,7 +14,7 @@ from transformers import (
 
 from dapo_ref.batching import microbatches
 from dapo_ref.logprobs import Policy
-from dapo_ref.packing import _visible, can_be_packed, packed_attention, packing_of
+from dapo_ref.packing import Block, _visible, can_be_packed, packed_attention, packing_of
 from dapo_ref.types import Batch
 from tests.helpers import END, PAD, VOCABULARY, filled_batch, random_groups, random_llama
 
@@ -111,16 +111,14 @@ def test_rows_of_like_length_share_a_block():
     responses = [(prompt, range(s, e)) for s, e in zip(starts, [103, 153, 163, 168], strict=True)]
     packing = packing_of([prompt], responses)
     # 100 and 50 tokens; 10 and 5. No filler is more than half a row.
-    assert [tuple(block.queries.shape) for block in packing.blocks] == [(1, 3), (2, 100), (2, 10)]
-    assert [block.keys.shape[1] for block in packing.blocks] == [3, 103, 13]
-    flat = torch.cat([block.queries.flatten() for block in packing.blocks])
-    assert flat[packing.home].tolist() == list(range(168))
+    assert packing.blocks == [Block(1, 3, 3), Block(2, 100, 103), Block(2, 10, 13)]
+    assert packing.queries[packing.home].tolist() == list(range(168))
 
 
 def test_a_window_counts_the_query_itself():
-    block = packing_of([range(2)], [(range(2), range(2, 5))]).blocks[1]
     # 3 queries at keys 2, 3, 4 of 5, each sees itself and one before.
-    assert _visible(block, 2).int().tolist() == [[0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
+    visible = _visible(3, 5, 2, torch.device("cpu"))
+    assert visible.int().tolist() == [[0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
 
 
 def test_attention_with_more_to_it_is_left_padded_or_refused():
