@@ -56,7 +56,7 @@ warnings.filterwarnings(
     category=FutureWarning,
 )
 transformers.utils.logging.disable_progress_bar()
-# CPU: DeepSpeed asks how many devices there are with every gradient it reduces, and starts `numactl` to find out.
+# CPU: with each bucket that it reduces DeepSpeed counts the devices, and starts `numactl` to do so.
 numa.get_numa_cores = functools.cache(numa.get_numa_cores)
 
 log = logging.getLogger(__name__)

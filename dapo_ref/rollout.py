@@ -332,20 +332,19 @@ class _RoomyLayer(DynamicLayer):
     derives from copies all that is there to append one."""
 
     SPARE = 32
-    _room: tuple[Tensor, Tensor] | None = None
+    _room: list[Tensor] | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Appends columns [b, heads, columns, d] and returns all."""
-        if not self.is_initialized or self.keys.numel() == 0:
+        keys, values = self.keys, self.values
+        if not self.is_initialized or keys is None or values is None or keys.numel() == 0:
             return super().update(key_states, value_states, *args, **kwargs)
-        old, new = self.keys.shape[-2], self.keys.shape[-2] + key_states.shape[-2]
+        old, new = keys.shape[-2], keys.shape[-2] + key_states.shape[-2]
         room = self._room
-        if room is None or room[0].data_ptr() != self.keys.data_ptr() or room[0].shape[-2] < new:
-            room = tuple(  # type: ignore[assignment]
-                F.pad(x, (0, 0, 0, new - old + self.SPARE)) for x in (self.keys, self.values)
-            )
+        # Rows taken out or added, and columns cut off, leave other tensors here than views of the room.
+        if room is None or room[0].data_ptr() != keys.data_ptr() or room[0].shape[-2] < new:
+            room = [F.pad(x, (0, 0, 0, new - old + self.SPARE)) for x in (keys, values)]
             self._room = room
-        assert room is not None
         for whole, added in zip(room, (key_states, value_states), strict=True):
             whole[..., old:new, :] = added
         self.keys, self.values = (whole[..., :new, :] for whole in room)
