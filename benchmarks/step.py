@@ -17,6 +17,7 @@ import argparse
 import importlib.util
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -140,7 +141,10 @@ def launch(side: str, spec: Path, world: int, output: Path, plain: bool = False)
     ]
     worker = [str(ROOT / "benchmarks/step_worker.py"), side, str(spec), str(output)]
     command = [sys.executable, *([] if plain else command), *worker]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=output.parent)
+    # A cache of native code for each side: the two build DeepSpeed's operator over each other.
+    cache = os.environ.get("TORCH_EXTENSIONS_DIR", str(Path.home() / ".cache/torch_extensions"))
+    env = os.environ | {"TORCH_EXTENSIONS_DIR": f"{cache}/{side}"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=output.parent, env=env)
     if done.returncode:
         sys.exit(f"{side} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     ranks = [
@@ -229,7 +233,10 @@ def compare(args: argparse.Namespace, case: Case, folder: Path) -> dict[str, Any
         for side in runs:
             plain = side == "trl" and args.trl_plain
             runs[side].append(launch(side, file, case.processes, folder / "steps", plain))
-    pairs = list(zip(map(rates, runs["ours"]), map(rates, runs["trl"]), strict=True))
+    each = {
+        side: [rates([step]) for steps in all_steps for step in steps] for side, all_steps in runs.items()
+    }
+    pairs = list(zip(each["ours"], each["trl"], strict=True))
     row: dict[str, Any] = vars(case) | {}
     for side, all_steps in runs.items():
         row[side] = rates([step for steps in all_steps for step in steps])
