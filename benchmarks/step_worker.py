@@ -111,9 +111,8 @@ def run_ours(spec: dict[str, Any], log: Log) -> None:
     TimedTrainer.compute_old_logprobs = log.timed("logprobs_s", TimedTrainer.compute_old_logprobs)
     TimedTrainer.update = log.timed("update_s", TimedTrainer.update)
     checkpoint.export = lambda *args: log.end_step()
-    with tempfile.TemporaryDirectory() as folder:
-        argv = [f"--{key}={value}" for key, value in spec["ours"].items()]
-        train.run([*argv, f"--output_dir={folder}/run{os.environ.get('RANK', '0')}"])
+    argv = [f"--{key}={value}" for key, value in spec["ours"].items()]
+    train.run([*argv, f"--output_dir={log.file.with_suffix('')}.run{os.environ['MASTER_PORT']}"])
 
 
 # --- TRL ----------------------------------------------------------------------------------------------------
