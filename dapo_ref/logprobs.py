@@ -154,7 +154,10 @@ class Policy(nn.Module):
         )
         hidden = output.last_hidden_state.flatten(0, 1)
         head = self.model.get_output_embeddings()
-        logprobs, entropy = head(hidden[micro.states[mask]], micro.response_ids[mask], temperature)
+        # A lookup and no index: the state at a prompt's end predicts the first token of all its responses,
+        # and the backward pass of an index adds those up in any order.
+        states = F.embedding(micro.states[mask], hidden)
+        logprobs, entropy = head(states, micro.response_ids[mask], temperature)
         empty = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         return empty.masked_scatter(mask, logprobs), empty.masked_scatter(mask, entropy)
 

@@ -360,8 +360,12 @@ MUTATIONS = {
             "group_tokens=lengths",
         ),
         # Masks
-        Mutation("one token of padding trained", "< lengths[:, None]", "<= lengths[:, None]"),
-        Mutation("last token never trained", "< lengths[:, None]", "< lengths[:, None] - 1"),
+        Mutation(
+            "one token of padding trained", "< batch.lengths[rows, None]", "<= batch.lengths[rows, None]"
+        ),
+        Mutation(
+            "last token never trained", "< batch.lengths[rows, None]", "< batch.lengths[rows, None] - 1"
+        ),
         Mutation(
             "truncated responses trained",
             "overlong_filter(response_mask, batch.filtered[rows])",
@@ -385,7 +389,7 @@ MUTATIONS = {
             "-(-num_groups // groups_per_update)",
             "max(num_groups // groups_per_update, 1)",
         ),
-        Mutation("processes out of step", "range(-len(planned) % num_processes)", "range(0)"),
+        Mutation("processes out of step", "[range(0)] * (-len(runs) % multiple_of)", "[]"),
         Mutation(
             "all processes take the same", "planned[process_index::num_processes]", "planned[::num_processes]"
         ),
@@ -394,43 +398,52 @@ MUTATIONS = {
             "planned[process_index::num_processes]",
             "planned[process_index * (len(planned) // num_processes) :][: len(planned) // num_processes]",
         ),
-        Mutation("shortest first", "(-sizes[row], row)", "(sizes[row], row)"),
-        Mutation(
-            "one row over the budget",
-            "(end + 1 - start) * sizes[start] > budget",
-            "(end - start) * sizes[start] > budget",
-        ),
+        Mutation("shortest first", "(-_row_size(batch, row), row)", "(_row_size(batch, row), row)"),
+        Mutation("one row over the budget", "cost(start, end + 1) > budget", "cost(start, end) > budget"),
         Mutation(
             "one row under the budget",
-            "(end + 1 - start) * sizes[start] > budget",
-            "(end + 2 - start) * sizes[start] > budget",
+            "end == count or cost(start, end + 1) > budget",
+            "end == count or cost(start, min(end + 2, count)) > budget",
         ),
         Mutation(
             "prompt not in the budget",
-            "len(batch.prompt_ids[row]) + len(batch.response_ids[row])",
-            "len(batch.response_ids[row])",
+            "(len(batch.prompt_ids[row]) if prompt else 0)",
+            "0",
         ),
+        Mutation("prompt counted for each row", "prompt=not joins", "prompt=True"),
         Mutation(
             "another row's advantage",
             "advantages=batch.advantages[rows]",
             "advantages=batch.advantages[: len(rows)]",
         ),
-        Mutation("prompt one token longer", "[len(p) for p in prompts]", "[len(p) + 1 for p in prompts]"),
+        Mutation("state of the token itself", "[prompt[-1], *response[:-1]]", "[*response]"),
+        Mutation(
+            "padded: state of the token itself",
+            "len(batch.prompt_ids[row]) - 1 for i",
+            "len(batch.prompt_ids[row]) for i",
+        ),
+        Mutation(
+            "response at the prompt's positions",
+            "batch.response_ids[row], len(prompts[-1])",
+            "batch.response_ids[row], 0",
+        ),
+        Mutation("a prompt for each row", "i == 0 or groups[i] != groups[i - 1]:", "True:"),
         Mutation("padded on the left", "padded[i, : len(row)]", "padded[i, -len(row) :]"),
     ],
     "logprobs.py": [
         # Which state predicts which token
-        Mutation("state of the token itself", "hidden[row, position - 1]", "hidden[row, position]"),
-        Mutation("label off by one", "input_ids[row, position]", "input_ids[row, position - 1]"),
-        Mutation("first row's prompt length", "prompt_lengths[row] + step", "prompt_lengths[0] + step"),
+        Mutation("label off by one", "micro.response_ids[mask]", "micro.response_ids.roll(1, 1)[mask]"),
+        Mutation(
+            "state off by one", "embedding(micro.states[mask]", "embedding(micro.states.roll(1, 1)[mask]"
+        ),
         Mutation(
             "values exchanged",
             "(mask, logprobs), empty.masked_scatter(mask, entropy)",
             "(mask, entropy), empty.masked_scatter(mask, logprobs)",
         ),
         # Values
-        Mutation("temperature forgotten", "bias).float() / temperature", "bias).float()"),
-        Mutation("temperature multiplied", "bias).float() / temperature", "bias).float() * temperature"),
+        Mutation("temperature forgotten", "else logits / temperature", "else logits"),
+        Mutation("temperature multiplied", "else logits / temperature", "else logits * temperature"),
         Mutation(
             "bias forgotten", "F.linear(hidden, weight, bias).float()", "F.linear(hidden, weight).float()"
         ),
