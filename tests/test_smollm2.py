@@ -64,8 +64,9 @@ def test_the_example_of_the_configuration_is_a_turn_of_the_chat(converted, overl
     tokenizer = load_tokenizer(str(converted[0]))
     (problem,) = load_problems(f"{config.data}:1", prompt_template=config.prompt_template)
     ids = encode_prompt(problem, tokenizer)
-    # System, example question, example answer, question: four turns that end, and one that begins.
-    assert [ids.count(token) for token in (1, 2)] == [5, 4]
+    # System, question and answer of each example, question: turns that end, and one that begins.
+    examples = 4 if overlay == "word_problems" else 1
+    assert [ids.count(token) for token in (1, 2)] == [2 * examples + 3, 2 * examples + 2]
     assert tokenizer.decode(ids).endswith("<|im_end|>\n<|im_start|>assistant\n")
     assert len(ids) <= config.max_prompt_length
 
