@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import step as workload
+import step as workload  # first: it imports `dapo_ref` before torch, which must be so
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 

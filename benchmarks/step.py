@@ -9,8 +9,8 @@ a second.
 Workloads: `tail`, where a bias on the end token makes lengths geometric with a mean of about a quarter of the
 cap, and `cap`, where no response ends before it.
 
-TRL's settings: one `generate` for all responses of a process, as many responses in a micro-batch as an update
-has (tried: 8, 16 and 32; see docs/performance.md), no gradient checkpointing, no logging, no saving.
+TRL's settings: one `generate` for all responses of a process, micro-batches of up to `--trl_microbatch`
+responses, no gradient checkpointing, no logging, no saving.
 """
 
 import argparse
@@ -31,10 +31,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import dapo_ref  # noqa: E402, F401, I001  first: it sets what must stand before torch is imported
 import torch  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
-import dapo_ref  # noqa: E402, F401  sets what must stand before torch is imported
 from dapo_ref.problems import load_problems  # noqa: E402
 
 TINY = ROOT / "dapo_ref/tiny/model"
@@ -199,15 +199,16 @@ def decode_rate(model_dir: Path, rows: int, context: int) -> float:
     return rows / _median_seconds(step, 5)
 
 
-def update_flops(model_dir: Path, step: dict[str, float]) -> float:
+def update_flops(model_dir: Path, steps: list[dict[str, float]]) -> float:
     """Of the forward and backward products that cannot be avoided: each prompt once, the vocabulary for
     response tokens alone, nothing twice. Attention's own products, about a hundredth, are left out."""
-    config = AutoModelForCausalLM.from_pretrained(model_dir).config
     model = AutoModelForCausalLM.from_pretrained(model_dir)
-    head = config.vocab_size * config.hidden_size
-    embeddings = head if config.tie_word_embeddings else 2 * head
+    head = model.config.vocab_size * model.config.hidden_size
+    embeddings = head if model.config.tie_word_embeddings else 2 * head
     body = sum(p.numel() for p in model.parameters()) - embeddings
-    return 6 * (body * (step["tokens"] + step["prompt_tokens"]) + head * step["tokens"])
+    responses = sum(step["tokens"] for step in steps)
+    prompts = sum(step["prompt_tokens"] for step in steps)
+    return 6 * (body * (responses + prompts) + head * responses)
 
 
 # --- Report -------------------------------------------------------------------------------------------------
@@ -247,8 +248,7 @@ def compare(args: argparse.Namespace, case: Case, folder: Path) -> dict[str, Any
             row["ratio"][part] = [statistics.median(found), min(found), max(found)]
     our_steps = [step for steps in runs["ours"] for step in steps]
     seconds = sum(step["update_s"] for step in our_steps)
-    flops = sum(update_flops(Path(spec["model"]), step) for step in our_steps)
-    row["update_flops_a_second"] = flops / seconds
+    row["update_flops_a_second"] = update_flops(Path(spec["model"]), our_steps) / seconds
     return row
 
 

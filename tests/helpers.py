@@ -36,24 +36,25 @@ def char_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
+SMALL_MODEL: dict[str, Any] = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.2,
+    "pad_token_id": PAD,
+    "eos_token_id": END,
+}
+"""Of a configuration: two layers, with weights large enough for distributions far from uniform."""
+
+
 def random_llama(tied: bool = False, seed: int = 0, **overrides: object) -> LlamaForCausalLM:
-    """A two-layer Llama with weights large enough for its distributions to be far from uniform."""
+    """A Llama of `SMALL_MODEL`'s sizes."""
     torch.manual_seed(seed)
-    settings: dict[str, object] = {
-        "vocab_size": len(VOCABULARY),
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "tie_word_embeddings": tied,
-        "initializer_range": 0.2,
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": END,
-        "max_position_embeddings": 512,
-    }
-    return LlamaForCausalLM(LlamaConfig(**settings | overrides)).eval()
+    settings = {"tie_word_embeddings": tied, "bos_token_id": BOS, "max_position_embeddings": 512}
+    return LlamaForCausalLM(LlamaConfig(**SMALL_MODEL | settings | overrides)).eval()
 
 
 def ending_llama(**overrides: object) -> LlamaForCausalLM:

@@ -16,31 +16,19 @@ from dapo_ref.batching import microbatches
 from dapo_ref.logprobs import Policy
 from dapo_ref.packing import Block, _visible, can_be_packed, packed_attention, packing_of
 from dapo_ref.types import Batch
-from tests.helpers import END, PAD, VOCABULARY, filled_batch, random_groups, random_llama
-
-SMALL = {
-    "vocab_size": len(VOCABULARY),
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.2,
-    "pad_token_id": PAD,
-    "eos_token_id": END,
-}
+from tests.helpers import SMALL_MODEL, filled_batch, random_groups, random_llama
 
 
 def windowed() -> PreTrainedModel:
     """Sees no more than 6 keys back, less than most rows have."""
     torch.manual_seed(0)
-    return MistralForCausalLM(MistralConfig(**SMALL, head_dim=8, sliding_window=6))
+    return MistralForCausalLM(MistralConfig(**SMALL_MODEL, head_dim=8, sliding_window=6))
 
 
 def experts() -> PreTrainedModel:
     torch.manual_seed(0)
     sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8}
-    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, **sizes))
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL_MODEL, **sizes))
 
 
 MODELS = {"llama": random_llama, "sliding window": windowed, "experts": experts}
@@ -122,7 +110,7 @@ def test_a_window_counts_the_query_itself():
 
 
 def test_attention_with_more_to_it_is_left_padded_or_refused():
-    small = {**SMALL, "head_dim": 8}
+    small = {**SMALL_MODEL, "head_dim": 8}
     assert not can_be_packed(Gemma2ForCausalLM(Gemma2Config(**small)))  # caps its scores
     assert not Policy(random_llama(), packed=False).packed
     packing = packing_of([range(1)], [(range(1), range(1, 2))])
