@@ -30,12 +30,13 @@ from dapo_ref.dynamic_sampling import (
     has_mixed_outcomes,
     next_round_size,
 )
-from dapo_ref.engine import Engine, TrainingError, exit_code, launched_as_main, leave
+from dapo_ref.engine import Engine
 from dapo_ref.loss import group_advantages
 from dapo_ref.metrics import StepMetrics, summary_line
 from dapo_ref.objective import build_objective
 from dapo_ref.preemption import InterruptedRolloutError, StoppedError, StopSignals
 from dapo_ref.pretrained import load_tokenizer
+from dapo_ref.processes import TrainingError, exit_code, launched_as_main, leave
 from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
 from dapo_ref.run_folder import RunFolder
 from dapo_ref.scoring import Scorer, correct_matrix, recipe_disagreement, rewards_of, rollout_rows
@@ -221,7 +222,7 @@ class Trainer:
             if last and not all(map(math.isfinite, losses)):
                 loss = loss * math.nan  # the gradient of all processes is not finite then: all skip together
             self.engine.backward(loss, last)
-            metrics.add_microbatch(loss, logprobs, old_logprobs, micro, clip)
+            metrics.add_microbatch(losses[-1], logprobs, old_logprobs, micro, clip)
         grad_norm = self.engine.step(self.learning_rate(step))
         metrics.add_update(grad_norm, mini.num_tokens)
         self.updates += 1

@@ -49,12 +49,12 @@ def timed(function: Callable[[], int]) -> float:
 def compare(name: str, rows: int, repeats: int, folder: Path) -> dict[str, Any]:
     """Both alternately, after a warm-up of each."""
     model_dir, file = workload.make_model(name, folder / name), folder / f"{name}.jsonl"
-    workload.make_prompts(name, file)
+    workload.make_prompts(name, file, workload.PROMPTS[name])
     bias = workload.end_bias(model_dir, file, "tail", CAP)
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     questions = [json.loads(line)["question"] for line in file.read_text().splitlines()]
-    prompts = [tokenizer(question)["input_ids"] for question in questions[: workload.PROMPTS[name]]]
+    prompts = [tokenizer(question)["input_ids"] for question in questions]
     sampling = dataclasses.replace(
         Config().sampling, group_size=8, max_response_length=CAP, rollout_batch_size=rows
     )

@@ -75,14 +75,16 @@ def make_model(name: str, folder: Path, shape: dict[str, int] | None = None) -> 
     return folder
 
 
-def make_prompts(name: str, file: Path) -> None:
-    """The tiny model's own questions; for the larger one several of them in a row, about 75 tokens."""
+def make_prompts(name: str, file: Path, count: int) -> None:
+    """The tiny model's own questions; for the larger one several of them in a row, about 75 tokens.
+
+    As many as a step takes, so that every step of both sides has the same, whatever their order."""
     questions = [
         problem.messages[-1]["content"]
         for problem in load_problems("tiny:train", prompt_template="{question}")
     ]
     together = 1 if name == "tiny" else 8
-    rows = [" ".join(questions[i : i + together]) for i in range(0, 64 * together, together)]
+    rows = [" ".join(questions[i : i + together]) for i in range(0, count * together, together)]
     file.write_text("".join(json.dumps({"question": row, "answer": "0"}) + "\n" for row in rows))
 
 
@@ -107,7 +109,7 @@ def specification(args: argparse.Namespace, case: Case, folder: Path) -> dict[st
     """What both workers are told."""
     name, world, cap = case.model, case.processes, case.cap
     prompts, model = folder / f"{name}.jsonl", make_model(name, folder / name, case.shape)
-    make_prompts(name, prompts)
+    make_prompts(name, prompts, case.prompts)
     responses = case.prompts * GROUP_SIZE
     per_update = responses // args.updates
     micro = min(args.trl_microbatch, per_update // world)

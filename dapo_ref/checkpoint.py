@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 from transformers import PreTrainedTokenizerBase
 
 from dapo_ref.config import Config, ConfigError
-from dapo_ref.engine import Engine, TrainingError
+from dapo_ref.engine import Engine
 from dapo_ref.manifest import BrokenError, Entry, check_file, read_manifest, sync, write_manifest, write_text
+from dapo_ref.processes import TrainingError
 from dapo_ref.run_folder import RunFolder
 from dapo_ref.shards import shard_file
 

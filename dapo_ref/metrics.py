@@ -85,14 +85,14 @@ class StepMetrics:
 
     def add_microbatch(
         self,
-        loss: Tensor,
+        loss: float,
         logprobs: Tensor,
         old_logprobs: Tensor,
         micro: MicroBatch,
         clip: tuple[float, float],
     ) -> None:
         """Adds what one forward pass of an update shows; `clip` is (ε_low, ε_high)."""
-        self.pending_loss += float(loss.detach())
+        self.pending_loss += loss
         ratio = (logprobs.detach() - old_logprobs).exp()
         low, high = clip_fractions(ratio, micro.advantages, micro.loss_mask, *clip)
         self.clipped_low += float(low)

@@ -3,8 +3,7 @@
     loss_aggregation  token_normalization   aggregation                                       paper
     token_level       minibatch             token_level_mean, by the mini-batch's tokens      Eq. 12 (D1)
     token_level       group                 group_token_mean, by each group's tokens          Eq. 8 as printed
-    sample_level      –                     sample_level_mean                                 Eq. 5, the
-    baseline
+    sample_level      –                     sample_level_mean                                 Eq. 5 (GRPO)
 
 With the paper's configuration the objective *is* `loss.dapo_loss`.
 """

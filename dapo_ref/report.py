@@ -1,7 +1,8 @@
 """A run drawn: `python -m dapo_ref.report RUN [RUN …] [--output DIR]`.
 
 Panels follow the paper: accuracy and entropy (Fig. 2), share of all-correct groups (Fig. 3b), length,
-reward, entropy and mean probability (Fig. 7). The x-axis counts optimiser updates, as the paper's does.
+reward, entropy and mean probability (Fig. 7). The x-axis counts optimiser updates, as the paper's does, or
+with `--x tokens` the response tokens generated, for a fair look at runs with and without dynamic sampling.
 Several runs share the panels. `report.png` and `report.html` (the same picture, the configuration, and
 responses from the first and the last step) go to the run folder, or to `--output`. Needs matplotlib.
 """
@@ -12,6 +13,7 @@ import html
 import json
 import sys
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +35,16 @@ PANELS = {
 }
 
 
-def draw(runs: Sequence[Path], file: Path) -> None:
+X_AXES = {"updates": "optimiser updates", "tokens": "response tokens generated so far"}
+
+
+def draw(runs: Sequence[Path], file: Path, x: str = "updates") -> None:
     """Writes the panels of one or several runs as a PNG.
+
+    Args:
+        runs: their folders.
+        file: the picture.
+        x: a key of `X_AXES`.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -48,16 +58,25 @@ def draw(runs: Sequence[Path], file: Path) -> None:
     figure = Figure(figsize=(15, 10), layout="constrained")
     for axes, (title, keys) in zip(figure.subplots(3, 4).flat, PANELS.items(), strict=True):
         for name, lines in records.items():
+            at = positions(lines, x)
             for key in keys:
-                points = [(line["updates"], line[key]) for line in lines if line.get(key) is not None]
+                found = zip(at, lines, strict=True)
+                points = [(position, line[key]) for position, line in found if line.get(key) is not None]
                 label = " ".join(([name] if len(records) > 1 else []) + ([key] if len(keys) > 1 else []))
                 axes.plot(*zip(*points, strict=True), label=label or None)
         axes.set_title(title, fontsize=10)
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[1]:
             axes.legend(fontsize=7)
-    figure.supxlabel("optimiser updates")
+    figure.supxlabel(X_AXES[x])
     figure.savefig(file, dpi=90)
+
+
+def positions(lines: Sequence[dict[str, Any]], x: str) -> list[float]:
+    """Where each line of metrics.jsonl stands on the x-axis."""
+    if x == "tokens":
+        return list(accumulate(line["tokens/generated"] for line in lines))
+    return [line["updates"] for line in lines]
 
 
 def page(run: Path, picture: Path) -> str:
@@ -93,12 +112,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="run folders; the first gives the page"
     )
+    parser.add_argument("--x", choices=list(X_AXES), default="updates", help="what the x-axis counts")
     parser.add_argument("--output", type=Path, help="where to write; default: the first run folder")
     args = parser.parse_args(argv)
     output = args.output or args.runs[0]
     try:
         output.mkdir(parents=True, exist_ok=True)
-        draw(args.runs, output / "report.png")
+        draw(args.runs, output / "report.png", args.x)
         (output / "report.html").write_text(page(args.runs[0], output / "report.png"), encoding="utf-8")
     except (FileNotFoundError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -20,25 +20,22 @@ responses a prompt.
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import (
     ContinuousBatchingConfig,
-    DynamicCache,
     GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     StoppingCriteria,
     StoppingCriteriaList,
 )
-from transformers.cache_utils import DynamicLayer
 
 from dapo_ref.config import Sampling
 from dapo_ref.data import Problem
+from dapo_ref.kv_cache import Rows, can_be_repacked, merge, roomy_cache, select
 from dapo_ref.pretrained import end_tokens
 from dapo_ref.types import Group, Rollout
 
@@ -114,7 +111,7 @@ def sample_groups(
     token_lists = [ids for _, ids in prompts]
     if sampling.sampler == "continuous_batching":
         sampler.run_continuously(token_lists)
-    elif sampling.rollout_weights == "sharded" or not _can_be_repacked(model):
+    elif sampling.rollout_weights == "sharded" or not can_be_repacked(model):
         sampler.run_in_step(token_lists)
     else:
         sampler.run(token_lists)
@@ -122,24 +119,6 @@ def sample_groups(
         Group(problem, ids, [rollouts[i * size + g] for g in range(size)])
         for i, (problem, ids) in enumerate(prompts)
     ]
-
-
-@dataclass
-class _Rows:
-    """Rows in the middle of generation.
-
-    Attributes:
-        index: which response each row is.
-        ids, mask: [b, W] tokens so far and where they are not padding.
-        starts: [b] the column at which the response begins.
-        cache: keys and values of the first W − 1 columns; None where W is 1.
-    """
-
-    index: list[int]
-    ids: Tensor
-    mask: Tensor
-    starts: Tensor
-    cache: DynamicCache | None
 
 
 class _Sampler:
@@ -169,7 +148,7 @@ class _Sampler:
             for i in range(len(prompts))
             for first in range(0, size, capacity)
         )
-        rows: _Rows | None = None
+        rows: Rows | None = None
         while rows is not None or waiting:
             admitted = []
             room = capacity - (len(rows.index) if rows else 0)
@@ -178,7 +157,7 @@ class _Sampler:
                 room -= len(admitted[-1][1])
             if admitted:
                 fresh = self._prefill([prompts[i] for i, _ in admitted], [index for _, index in admitted])
-                rows = _merge(rows, fresh) if rows else fresh
+                rows = merge(rows, fresh) if rows else fresh
             assert rows is not None
             rows = self._segment(rows)
 
@@ -235,13 +214,13 @@ class _Sampler:
                 elif result is None and not manager.is_running():
                     raise RuntimeError("continuous batching ended before all responses had; see the log")
 
-    def _prefill(self, prompts: Sequence[list[int]], indices: Sequence[list[int]]) -> _Rows:
+    def _prefill(self, prompts: Sequence[list[int]], indices: Sequence[list[int]]) -> Rows:
         """Runs all but the last token of each prompt through the model once, for all rows of the prompt."""
         ids, mask = _left_pad(prompts, self.end_ids[0], self.model.device)
         cache = None
         if ids.shape[1] > 1:
             positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-            cache = _roomy_cache(self.model)
+            cache = roomy_cache(self.model)
             self.model.base_model(
                 input_ids=ids[:, :-1],
                 attention_mask=mask[:, :-1],
@@ -254,9 +233,9 @@ class _Sampler:
         if cache is not None:
             cache.batch_select_indices(repeat)
         starts = torch.full((len(repeat),), ids.shape[1], device=ids.device)
-        return _Rows([row for index in indices for row in index], ids[repeat], mask[repeat], starts, cache)
+        return Rows([row for index in indices for row in index], ids[repeat], mask[repeat], starts, cache)
 
-    def _segment(self, rows: _Rows) -> _Rows | None:
+    def _segment(self, rows: Rows) -> Rows | None:
         """Generates until enough rows have ended; hands those on and returns the others."""
         cap = self.sampling.max_response_length
         width = rows.ids.shape[1]
@@ -269,7 +248,7 @@ class _Sampler:
             stop=stop,
         )
         added = torch.ones_like(output.sequences[:, width:])
-        rows = _Rows(
+        rows = Rows(
             rows.index, output.sequences, torch.cat([rows.mask, added], dim=1), rows.starts, output.cache
         )
         responses = rows.ids.tolist()
@@ -277,7 +256,7 @@ class _Sampler:
             start = int(rows.starts[i])
             self.finish(rows.index[i], cut_at_end(responses[i][start : start + cap], self.end_ids))
         going_on = (~stop.ended).nonzero().flatten()
-        return _select(rows, going_on) if len(going_on) else None
+        return select(rows, going_on) if len(going_on) else None
 
     def _generate(
         self,
@@ -325,88 +304,6 @@ class _EnoughEnded(StoppingCriteria):
         if self.ended.sum() >= self.enough:
             return torch.ones_like(self.ended)
         return self.ended
-
-
-class _RoomyLayer(DynamicLayer):
-    """A layer of the cache with room for columns to come: a token is written into it, where the layer it
-    derives from copies all that is there to append one."""
-
-    SPARE = 32
-    _room: list[Tensor] | None = None
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Appends columns [b, heads, columns, d] and returns all."""
-        keys, values = self.keys, self.values
-        if not self.is_initialized or keys is None or values is None or keys.numel() == 0:
-            return super().update(key_states, value_states, *args, **kwargs)
-        old, new = keys.shape[-2], keys.shape[-2] + key_states.shape[-2]
-        room = self._room
-        # Rows taken out or added, and columns cut off, leave other tensors here than views of the room.
-        if room is None or room[0].data_ptr() != keys.data_ptr() or room[0].shape[-2] < new:
-            room = [F.pad(x, (0, 0, 0, new - old + self.SPARE)) for x in (keys, values)]
-            self._room = room
-        for whole, added in zip(room, (key_states, value_states), strict=True):
-            whole[..., old:new, :] = added
-        self.keys, self.values = (whole[..., :new, :] for whole in room)
-        return self.keys, self.values
-
-
-def _roomy_cache(model: PreTrainedModel) -> DynamicCache:
-    cache = DynamicCache(config=model.config)
-    if _can_be_repacked(model):
-        cache.layers = [_RoomyLayer() for _ in cache.layers]
-    return cache
-
-
-def _select(rows: _Rows, keep: Tensor) -> _Rows:
-    """Some of the rows, without the columns that are padding in all of them."""
-    first = int(rows.mask[keep].argmax(dim=1).min())
-    if rows.cache is not None:
-        rows.cache.batch_select_indices(keep)
-        for layer in _layers(rows.cache):
-            layer.keys, layer.values = layer.keys[..., first:, :], layer.values[..., first:, :]
-    return _Rows(
-        [rows.index[i] for i in keep.tolist()],
-        rows.ids[keep, first:],
-        rows.mask[keep, first:],
-        rows.starts[keep] - first,
-        rows.cache,
-    )
-
-
-def _merge(old: _Rows, new: _Rows) -> _Rows:
-    """Both sets of rows, the narrower padded on the left; the old ones have a cache."""
-    assert old.cache is not None
-    width = max(old.ids.shape[1], new.ids.shape[1])
-    shift_old, shift_new = width - old.ids.shape[1], width - new.ids.shape[1]
-    for i, layer in enumerate(_layers(old.cache)):
-        for name in ("keys", "values"):
-            states = getattr(layer, name)
-            if new.cache is None:  # prompts of one token
-                added = states.new_zeros(len(new.index), states.shape[1], 0, states.shape[3])
-            else:
-                added = getattr(_layers(new.cache)[i], name)
-            padded = [F.pad(x, (0, 0, width - 1 - x.shape[2], 0)) for x in (states, added)]
-            setattr(layer, name, torch.cat(padded))
-    return _Rows(
-        old.index + new.index,
-        torch.cat([F.pad(old.ids, (shift_old, 0)), F.pad(new.ids, (shift_new, 0))]),
-        torch.cat([F.pad(old.mask, (shift_old, 0)), F.pad(new.mask, (shift_new, 0))]),
-        torch.cat([old.starts + shift_old, new.starts + shift_new]),
-        old.cache,
-    )
-
-
-def _layers(cache: DynamicCache) -> list[Any]:
-    """The layers of a cache; `_can_be_repacked` saw to it that each has keys and values [b, heads, columns,
-    d]."""
-    return cache.layers
-
-
-def _can_be_repacked(model: PreTrainedModel) -> bool:
-    """Whether the cache holds all columns of all layers, so that rows and columns can be taken out and
-    added."""
-    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
 
 
 def cut_at_end(ids: list[int], end_ids: Sequence[int]) -> list[int]:

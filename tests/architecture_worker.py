@@ -15,9 +15,10 @@ from accelerate.state import AcceleratorState
 
 from dapo_ref.config import Config, read_config
 from dapo_ref.data import Problem, keep_short_prompts, load_problems
-from dapo_ref.engine import Engine, leave
+from dapo_ref.engine import Engine
 from dapo_ref.preemption import StopSignals
 from dapo_ref.pretrained import load_tokenizer
+from dapo_ref.processes import leave
 from dapo_ref.run_folder import RunFolder
 from dapo_ref.types import Group, Rollout
 from dapo_ref.verifier import Status, Verdict

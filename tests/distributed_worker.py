@@ -13,9 +13,10 @@ from accelerate.state import AcceleratorState
 
 from dapo_ref.config import Config
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome
-from dapo_ref.engine import Engine, leave
+from dapo_ref.engine import Engine
 from dapo_ref.metrics import StepMetrics
 from dapo_ref.preemption import StopSignals
+from dapo_ref.processes import leave
 from dapo_ref.rollout import sample_groups
 from dapo_ref.run_folder import RunFolder
 from dapo_ref.scoring import rewards_of

@@ -30,9 +30,10 @@ import torch
 import train
 from dapo_ref import checkpoint, run_folder, shards
 from dapo_ref.config import Config, load_config
-from dapo_ref.engine import Engine, exit_code, leave, load_plain_model
+from dapo_ref.engine import Engine, load_plain_model
 from dapo_ref.manifest import HashingFile
 from dapo_ref.metrics import MetricsFile
+from dapo_ref.processes import exit_code, leave
 from dapo_ref.scoring import Scorer
 
 ANSWER = "answer: "

@@ -38,12 +38,16 @@ class Mutation(NamedTuple):
 # Which test files answer for a file of dapo_ref/.
 TESTS = {
     "engine.py": ["tests/test_distributed.py"],  # launches processes: more than a minute each
+    "processes.py": ["tests/test_distributed.py"],  # these too
     "loss.py": ["tests/test_loss.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
     "batching.py": ["tests/test_batching.py"],
     "logprobs.py": ["tests/test_logprobs.py"],
+    "packing.py": ["tests/test_packing.py"],
+    "kv_cache.py": ["tests/test_rollout.py"],
+    "rollout.py": ["tests/test_rollout.py"],
     "manifest.py": ["tests/test_manifest.py"],
     "checkpoint.py": ["tests/test_checkpoint.py"],
     "run_folder.py": ["tests/test_run_folder.py"],
@@ -57,6 +61,9 @@ MUTATIONS = {
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
         ),
+        Mutation("dropout left on", "        _switch_dropout_off(model)\n", ""),
+    ],
+    "processes.py": [
         Mutation(
             "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
         ),
@@ -65,7 +72,6 @@ MUTATIONS = {
             '["gradient_clipping"] = config.max_grad_norm',
             '["gradient_clipping"] = 0.0',
         ),
-        Mutation("dropout left on", "        _switch_dropout_off(model)\n", ""),
         Mutation("every rank samples alike", "for part in (*key, self.rank):", "for part in key:"),
     ],
     "loss.py": [
@@ -468,6 +474,108 @@ MUTATIONS = {
         ),
         Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
         Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),
+    ],
+    "packing.py": [
+        Mutation(
+            "a query sees what follows",
+            "causal_lower_right(num_queries, num_keys)",
+            "torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)",
+        ),
+        Mutation("window one too wide", "(distance < window)", "(distance <= window)"),
+        Mutation("window looks ahead", "(distance >= 0) & ", ""),
+        Mutation("window forgotten", "num_keys <= window", "num_keys > 0"),
+        Mutation(
+            "queries aligned to the first keys",
+            "column[num_keys - num_queries :, None]",
+            "column[:num_queries, None]",
+        ),
+        Mutation(
+            "no prompt before a response",
+            "keys = torch.cat([before, queries], dim=1)",
+            "keys = torch.cat([queries[:, :1].expand_as(before), queries], dim=1)",
+        ),
+        Mutation("results in the order of the blocks", "[packing.home]", "[: len(packing.home)]"),
+        Mutation(
+            "another row's place",
+            "home[queries[real]] = real.nonzero()[:, 0]",
+            "home[queries[real]] = real.nonzero()[:, 0].flip(0)",
+        ),
+        Mutation(
+            "one block for all lengths",
+            "not buckets or 2 * len(row[1]) < len(buckets[-1][0][1])",
+            "not buckets",
+        ),
+        Mutation("caps and sinks passed over", "NOT_SUPPORTED & kwargs.keys()", "set[str]()"),
+        Mutation("sinks packed", " and not sinks", ""),
+        Mutation("caps packed", " and softcap is None", ""),
+        Mutation("other layers packed", " and kinds <= PLAIN_LAYERS", ""),
+    ],
+    "kv_cache.py": [
+        Mutation("kept rows begin too late", "rows.starts[keep] - first", "rows.starts[keep]"),
+        Mutation("old rows begin too early", "old.starts + shift_old", "old.starts"),
+        Mutation("new rows begin too early", "new.starts + shift_new", "new.starts"),
+        Mutation(
+            "cache padded on the right",
+            "(0, 0, width - 1 - x.shape[2], 0)",
+            "(0, 0, 0, width - 1 - x.shape[2])",
+        ),
+        Mutation(
+            "cache keeps its padding",
+            "layer.keys[..., first:, :], layer.values[..., first:, :]",
+            "layer.keys, layer.values",
+        ),
+        Mutation(
+            "cache of other rows",
+            "rows.cache.batch_select_indices(keep)",
+            "rows.cache.batch_select_indices(keep.flip(0))",
+        ),
+        Mutation("room of other rows written to", "room[0].data_ptr() != keys.data_ptr() or ", ""),
+        Mutation(
+            "the last token written over",
+            "whole[..., old:new, :] = added",
+            "whole[..., old - 1 : new - 1, :] = added",
+        ),
+        Mutation(
+            "windows repacked",
+            "return all(type(layer) is DynamicLayer",
+            "return True or all(type(layer) is DynamicLayer",
+        ),
+    ],
+    "rollout.py": [
+        Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
+        Mutation("sampled at temperature 1", "temperature=sampling.temperature", "temperature=1.0"),
+        Mutation("greedy", "do_sample=True", "do_sample=False"),
+        Mutation("the response without its end token", "return ids[: position + 1]", "return ids[:position]"),
+        Mutation(
+            "nothing truncated",
+            "truncated=ids[-1] not in end_ids",
+            "truncated=False",
+        ),
+        Mutation(
+            "padded positions counted",
+            "(mask.cumsum(dim=1) - 1).clamp(min=0)",
+            "torch.arange(mask.shape[1]).expand_as(mask)",
+        ),
+        Mutation("padding seen", "mask[:, :-1],", "torch.ones_like(mask[:, :-1]),"),
+        Mutation(
+            "prompts exchanged",
+            "cache.batch_select_indices(repeat)",
+            "cache.batch_select_indices(repeat.flip(0))",
+        ),
+        Mutation(
+            "cap of the oldest row for all",
+            "input_ids.shape[1] >= self.last_columns",
+            "input_ids.shape[1] >= self.last_columns.max()",
+        ),
+        Mutation("a token beyond the cap", "responses[i][start : start + cap]", "responses[i][start:]"),
+        Mutation(
+            "groups in another order", "rollouts[i * size + g] for g", "rollouts[g * len(prompts) + i] for g"
+        ),
+        Mutation(
+            "another problem told of",
+            "on_response(prompts[row // size][0], rollouts[row])",
+            "on_response(prompts[0][0], rollouts[row])",
+        ),
     ],
     "manifest.py": [
         Mutation("hashes not compared", 'if digest != entry["sha256"]:', "if False:"),

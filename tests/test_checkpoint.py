@@ -8,8 +8,8 @@ import pytest
 
 from dapo_ref import checkpoint
 from dapo_ref.config import Config, ConfigError
-from dapo_ref.engine import TrainingError
 from dapo_ref.manifest import write_text
+from dapo_ref.processes import TrainingError
 from dapo_ref.run_folder import RunFolder
 from dapo_ref.shards import shard_file
 

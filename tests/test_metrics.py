@@ -98,7 +98,7 @@ def test_policy_figures_by_hand():
     # Â > 0: ratios 1.3 (clipped high) and 1.2; Â < 0: ratios 0.7 (clipped low) and 1.5, of 4 tokens.
     logprobs[order[0]] = torch.tensor([1.3, 1.2]).log()
     logprobs[order[1]] = torch.tensor([0.7, 1.5]).log()
-    metrics.add_microbatch(torch.tensor(0.25), logprobs, old, micro, (0.2, 0.28))
+    metrics.add_microbatch(0.25, logprobs, old, micro, (0.2, 0.28))
     metrics.add_update(grad_norm=2.0, num_tokens=4)
     # Probabilities 1/2 and 1/4 where valid; the third position is padding.
     mask = torch.tensor([[True, True, False]])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dapo_ref.report import PANELS, main
+from dapo_ref.report import PANELS, main, positions
 from tests.test_metrics import LISTED
 
 pytest.importorskip("matplotlib")
@@ -44,6 +44,13 @@ def test_runs_are_drawn_together_and_elsewhere(tmp_path):
     assert main([*runs, "--output", str(tmp_path / "out")]) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.html", "report.png"]
     assert not (tmp_path / "first" / "report.html").exists()
+
+
+def test_the_axis_counts_updates_or_tokens_generated_so_far(tmp_path):
+    lines = [{"updates": u, "tokens/generated": n} for u, n in ((4, 100), (7, 50), (7, 30))]
+    assert positions(lines, "updates") == [4, 7, 7]
+    assert positions(lines, "tokens") == [100, 150, 180]
+    assert main([str(fake_run(tmp_path / "run", "")), "--x", "tokens"]) == 0
 
 
 def test_a_folder_without_metrics_is_one_line(tmp_path, capsys):

@@ -151,7 +151,7 @@ def test_a_cache_that_cannot_be_repacked_is_generated_with_in_one_piece(monkeypa
     model = ending_llama()
     sampling = dataclasses.replace(SAMPLING, temperature=1e-4, max_response_length=25)
     expected = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
-    monkeypatch.setattr(rollout, "_can_be_repacked", lambda model: False)
+    monkeypatch.setattr(rollout, "can_be_repacked", lambda model: False)
     monkeypatch.setattr(rollout._Sampler, "run", None)
     assert sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END]) == expected
 

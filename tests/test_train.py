@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from dapo_ref.config import Config, ConfigError, load_config, read_config
 from dapo_ref.data import DataError
 from dapo_ref.dynamic_sampling import GroupBuffer
-from dapo_ref.engine import TrainingError
 from dapo_ref.metrics import read_metrics
+from dapo_ref.processes import TrainingError
 from tests.helpers import ROOT, char_tokenizer, launch, random_llama
 from tests.test_metrics import LISTED
 from train import Trainer, run

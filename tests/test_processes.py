@@ -1,10 +1,10 @@
-"""`dapo_ref/engine.py`: what it sets right in DeepSpeed without needing processes for it."""
+"""`dapo_ref/processes.py`: what it sets right in DeepSpeed without needing processes for it."""
 
 import pytest
 from deepspeed.accelerator import get_accelerator
 from deepspeed.utils import numa
 
-import dapo_ref.engine  # noqa: F401
+import dapo_ref.processes  # noqa: F401
 
 
 def test_devices_are_counted_once_not_with_every_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
