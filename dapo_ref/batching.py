@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dapo_ref.packing import packing_of
+from dapo_ref.data import shared_prefix_length
+from dapo_ref.packing import Piece, packing_of
 from dapo_ref.reward import overlong_filter
 from dapo_ref.types import Batch, Group, MicroBatch
 
@@ -110,28 +111,34 @@ def microbatches(
         tokens_per_microbatch: budget n, or b·L where each response has a padded row; a single response longer
             than that stands alone.
         num_processes, process_index: W and this process's rank.
-        packed: without padding, each prompt once for the responses of its group that stand together.
+        packed: without padding, each prompt once for the responses of its group that stand together, and
+            what all prompts begin with once.
 
     Returns:
         Micro-batches, the same number on every process; an empty one has no rows and a mask without a True.
     """
     order = list(rows) if packed else sorted(rows, key=lambda row: (-_row_size(batch, row), row))
-    cost = _packed_cost(batch, order) if packed else _padded_cost(batch, order)
+    shared = shared_prefix_length([batch.prompt_ids[row] for row in order]) if packed else 0
+    cost = _packed_cost(batch, order, shared) if packed else _padded_cost(batch, order)
     planned = _plan(len(order), cost, tokens_per_microbatch, num_processes)
     # Neighbours in the plan are about the same work and run at the same time on different processes.
     mine = planned[process_index::num_processes]
-    return [_micro_batch(batch, [order[i] for i in run], packed) for run in mine]
+    return [_micro_batch(batch, [order[i] for i in run], packed, shared) for run in mine]
 
 
 Cost = Callable[[int, int], int]
 """(start, end) → tokens computed for the rows of an order from start to before end."""
 
 
-def _packed_cost(batch: Batch, order: Sequence[int]) -> Cost:
-    """A row that follows one of its own group finds the prompt there already."""
+def _packed_cost(batch: Batch, order: Sequence[int], shared: int) -> Cost:
+    """A row that follows one of its own group finds the prompt there already, any but the first what all
+    prompts begin with."""
     groups = batch.group_index[list(order)].tolist()
     follows = [i > 0 and groups[i] == groups[i - 1] for i in range(len(order))]
-    added = [_row_size(batch, row, prompt=not joins) for row, joins in zip(order, follows, strict=True)]
+    added = [
+        _row_size(batch, row, prompt=not joins) - (0 if joins else shared)
+        for row, joins in zip(order, follows, strict=True)
+    ]
     sums = list(accumulate(added, initial=0))
     return lambda start, end: sums[end] - sums[start + 1] + _row_size(batch, order[start])
 
@@ -171,7 +178,7 @@ def _cut(count: int, cost: Cost, budget: int) -> list[range]:
     return runs
 
 
-def _micro_batch(batch: Batch, rows: list[int], packed: bool) -> MicroBatch:
+def _micro_batch(batch: Batch, rows: list[int], packed: bool, shared: int) -> MicroBatch:
     if not rows:
         return _empty_micro_batch(packed)
     response_mask = torch.arange(int(batch.lengths[rows].max())) < batch.lengths[rows, None]
@@ -180,7 +187,7 @@ def _micro_batch(batch: Batch, rows: list[int], packed: bool) -> MicroBatch:
     group_tokens.index_add_(0, batch.group_index, trained_lengths)
     return MicroBatch(
         rows=rows,
-        **(_pack(batch, rows) if packed else _pad(batch, rows)),
+        **(_pack(batch, rows, shared) if packed else _pad(batch, rows)),
         response_ids=_padded([batch.response_ids[row] for row in rows]),
         response_mask=response_mask,
         loss_mask=overlong_filter(response_mask, batch.filtered[rows]),
@@ -189,30 +196,32 @@ def _micro_batch(batch: Batch, rows: list[int], packed: bool) -> MicroBatch:
     )
 
 
-def _pack(batch: Batch, rows: Sequence[int]) -> dict[str, Any]:
-    """`input_ids`, `position_ids`, `packing` and `states` of a micro-batch without padding."""
+def _pack(batch: Batch, rows: Sequence[int], shared: int) -> dict[str, Any]:
+    """`input_ids`, `position_ids`, `packing` and `states` of a micro-batch without padding, whose prompts
+    have the first `shared` tokens in common."""
     ids: list[int] = []
-    positions: list[int] = []
-    prompts: list[range] = []
-    responses: list[tuple[range, range]] = []
+    pieces: list[Piece] = []
 
-    def append(tokens: list[int], first_position: int) -> range:
-        positions.extend(range(first_position, first_position + len(tokens)))
+    def append(tokens: list[int], *before: range) -> range:
+        pieces.append(Piece(range(len(ids), len(ids) + len(tokens)), before))
         ids.extend(tokens)
-        return range(len(ids) - len(tokens), len(ids))
+        return pieces[-1].own
 
+    states = []
+    beginning = [append(batch.prompt_ids[rows[0]][:shared])] if shared else []
     groups = batch.group_index[list(rows)].tolist()
     for i, row in enumerate(rows):
         if i == 0 or groups[i] != groups[i - 1]:
-            prompts.append(append(batch.prompt_ids[row], 0))
-        response = append(batch.response_ids[row], len(prompts[-1]))
-        responses.append((prompts[-1], response))
+            prompt = append(batch.prompt_ids[row][shared:], *beginning)
+        response = append(batch.response_ids[row], *beginning, prompt)
+        # The prompt's last state predicts the first token, and each token's state the next one.
+        states.append([prompt[-1], *response[:-1]])
+    positions = [piece.num_before + i for piece in pieces for i in range(len(piece.own))]
     return {
         "input_ids": torch.tensor([ids]),
         "position_ids": torch.tensor([positions]),
-        "packing": packing_of(prompts, responses),
-        # The prompt's last state predicts the first token, and each token's state the next one.
-        "states": _padded([[prompt[-1], *response[:-1]] for prompt, response in responses]),
+        "packing": packing_of(pieces),
+        "states": _padded(states),
     }
 
 
@@ -239,7 +248,7 @@ def _empty_micro_batch(packed: bool) -> MicroBatch:
         rows=[],
         input_ids=torch.zeros(1, 2, dtype=torch.long),
         position_ids=torch.arange(2)[None],
-        packing=packing_of([prompt], [(prompt, response)]) if packed else None,
+        packing=packing_of([Piece(prompt), Piece(response, (prompt,))]) if packed else None,
         states=torch.zeros(1, 1, dtype=torch.long),
         response_ids=torch.zeros(1, 1, dtype=torch.long),
         response_mask=nothing,

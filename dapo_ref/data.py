@@ -108,6 +108,26 @@ def keep_short_prompts(
     return kept
 
 
+SHORTEST_SHARED_PREFIX = 16
+"""Tokens; a shorter common beginning costs more to set apart than to compute again."""
+
+
+def shared_prefix_length(prompts: Sequence[list[int]]) -> int:
+    """How many tokens all prompts begin with: a system prompt, instructions, worked examples.
+
+    Returns:
+        Their number, less than the shortest prompt has, so that each prompt keeps a token of its own; 0 where
+        there is one prompt only, or less than `SHORTEST_SHARED_PREFIX` in common.
+    """
+    first, last = min(prompts), max(prompts)  # what these two share, all that lie between them share
+    if first == last:
+        return 0
+    length, longest = 0, min(map(len, prompts)) - 1
+    while length < longest and first[length] == last[length]:
+        length += 1
+    return length if length >= SHORTEST_SHARED_PREFIX else 0
+
+
 class PromptStream(Generic[T]):
     """An endless stream of items, each epoch a fresh shuffle of all of them.
 

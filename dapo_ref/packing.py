@@ -1,14 +1,15 @@
 """Attention over tokens packed without padding, each prompt once for all responses to it.
 
-The G responses of a group share their prompt. A causal model computes the same states for it G times, and
-where prompts are long beside the responses that is most of the work. Here a micro-batch is one row of tokens,
+The G responses of a group share their prompt, and prompts often share their beginning: instructions, worked
+examples. A causal model computes the same states for them again and again, and where prompts are long beside
+the responses that is most of the work. Here a micro-batch is one row of tokens,
 
-    prompt q₁ | o₁ | o₂ | … | prompt q₂ | …
+    common beginning | rest of prompt q₁ | o₁ | o₂ | … | rest of prompt q₂ | …
 
-where the positions of each response count on from its prompt's. All that a transformer does token by token
-(projections, norms, rotary positions, experts, the output head) needs no more than that. Attention alone
-looks at other tokens: it is taken apart into blocks, rows of queries that see the keys of their own prompt
-and response and nothing else. The sums are the same ones; nothing is approximated.
+where positions count on from what a piece follows. All that a transformer does token by token (projections,
+norms, rotary positions, experts, the output head) needs no more than that. Attention alone looks at other
+tokens: it is taken apart into blocks, rows of queries that see the keys of their own piece and of those
+before it in their text, and nothing else. The sums are the same ones; nothing is approximated.
 
 transformers hands the attention of its models to a function registered under a name, and keyword arguments
 of the model's forward come along: that is the whole seam.
@@ -18,6 +19,7 @@ Dimension key: n packed tokens, h heads, d head size; of a block: b rows, T quer
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -69,46 +71,64 @@ class Packing:
         return Packing(self.blocks, *(x.to(device) for x in (self.queries, self.keys, self.home)))
 
 
-def packing_of(prompts: Sequence[range], responses: Sequence[tuple[range, range]]) -> Packing:
+@dataclass(frozen=True)
+class Piece:
+    """Neighbours among the packed tokens, and what stands before them in their text: the beginning of a
+    prompt, the rest of one after it, a response after both.
+
+    Attributes:
+        own: the packed tokens, at least one.
+        before: the packed tokens of the pieces that it follows, in order; they come earlier in the row.
+    """
+
+    own: range
+    before: tuple[range, ...] = ()
+
+    @property
+    def num_before(self) -> int:
+        """Tokens before it, and so the position of its first one."""
+        return sum(map(len, self.before))
+
+
+def packing_of(pieces: Sequence[Piece]) -> Packing:
     """Lays out the blocks of a packed row.
 
     Args:
-        prompts: the packed tokens of each prompt.
-        responses: of each response, the packed tokens of its prompt and its own.
+        pieces: all of the row.
 
     Returns:
-        Blocks of prompts, and blocks of responses whose prompts have the same length, so that the last query
-        is every row's last key.
+        Blocks of pieces with the same number of tokens before them, so that the last query is every row's
+        last key.
     """
-    of_prompts = [(range(0), prompt) for prompt in prompts]
-    sizes = sorted({len(prompt) for prompt, _ in responses})
-    alike = [of_prompts, *([row for row in responses if len(row[0]) == size] for size in sizes)]
-    laid_out = [_block(bucket) for rows in alike for bucket in _of_like_length(rows)]
+    sizes = sorted({piece.num_before for piece in pieces})
+    alike = [[piece for piece in pieces if piece.num_before == size] for size in sizes]
+    laid_out = [_block(bucket) for same in alike for bucket in _of_like_length(same)]
     queries, keys, real = (torch.cat(parts) for parts in list(zip(*laid_out, strict=True))[1:])
     home = torch.empty(int(real.sum()), dtype=torch.long)
     home[queries[real]] = real.nonzero()[:, 0]
     return Packing([block for block, *_ in laid_out], queries, keys, home)
 
 
-def _of_like_length(rows: list[tuple[range, range]]) -> list[list[tuple[range, range]]]:
-    """Longest first, a new bucket where a row is less than half of the bucket's longest."""
-    buckets: list[list[tuple[range, range]]] = []
-    for row in sorted(rows, key=lambda row: -len(row[1])):
-        if not buckets or 2 * len(row[1]) < len(buckets[-1][0][1]):
+def _of_like_length(pieces: list[Piece]) -> list[list[Piece]]:
+    """Longest first, a new bucket where a piece is less than half of the bucket's longest."""
+    buckets: list[list[Piece]] = []
+    for piece in sorted(pieces, key=lambda piece: -len(piece.own)):
+        if not buckets or 2 * len(piece.own) < len(buckets[-1][0].own):
             buckets.append([])
-        buckets[-1].append(row)
+        buckets[-1].append(piece)
     return buckets
 
 
-def _block(rows: list[tuple[range, range]]) -> tuple[Block, Tensor, Tensor, Tensor]:
-    """Some rows with prompts of the same length: the block, its queries and keys, which queries are real."""
-    width, prefix = len(rows[0][1]), len(rows[0][0])
-    first = torch.tensor([own.start for _, own in rows])[:, None]
-    real = torch.arange(width) < torch.tensor([len(own) for _, own in rows])[:, None]
+def _block(pieces: list[Piece]) -> tuple[Block, Tensor, Tensor, Tensor]:
+    """Pieces with the same number of tokens before them as rows: the block, its queries and keys, which
+    queries are real."""
+    width = len(pieces[0].own)
+    first = torch.tensor([piece.own.start for piece in pieces])[:, None]
+    real = torch.arange(width) < torch.tensor([len(piece.own) for piece in pieces])[:, None]
     queries = torch.where(real, first + torch.arange(width), first)
-    before = torch.tensor([prompt.start for prompt, _ in rows])[:, None] + torch.arange(prefix)
+    before = torch.tensor([list(chain(*piece.before)) for piece in pieces], dtype=torch.long)
     keys = torch.cat([before, queries], dim=1)
-    return Block(len(rows), width, width + prefix), queries.flatten(), keys.flatten(), real.flatten()
+    return Block(len(pieces), width, keys.shape[1]), queries.flatten(), keys.flatten(), real.flatten()
 
 
 def packed_attention(

@@ -8,7 +8,8 @@ token id: with pad = end of sequence a mask by id would drop the token that ends
 
 Where the time goes, and what is done about it (each response is the same distribution as without):
 
-    the prompt is prefilled once a problem, and its cache repeated G times;
+    what all prompts begin with (instructions, worked examples) is prefilled once, each prompt's own rest
+    once a problem, and its cache is repeated G times;
     `generate` runs in segments: once a share of the rows has ended, it stops, they leave the batch, and it
     goes on with the cache of the others, so that a few long responses are not accompanied by finished ones;
     rows that wait take the places that become free.
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 from transformers import (
     ContinuousBatchingConfig,
+    DynamicCache,
     GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -34,7 +36,7 @@ from transformers import (
 )
 
 from dapo_ref.config import Sampling
-from dapo_ref.data import Problem
+from dapo_ref.data import Problem, shared_prefix_length
 from dapo_ref.kv_cache import Rows, can_be_repacked, merge, roomy_cache, select
 from dapo_ref.pretrained import end_tokens
 from dapo_ref.types import Group, Rollout
@@ -215,25 +217,37 @@ class _Sampler:
                     raise RuntimeError("continuous batching ended before all responses had; see the log")
 
     def _prefill(self, prompts: Sequence[list[int]], indices: Sequence[list[int]]) -> Rows:
-        """Runs all but the last token of each prompt through the model once, for all rows of the prompt."""
-        ids, mask = _left_pad(prompts, self.end_ids[0], self.model.device)
-        cache = None
-        if ids.shape[1] > 1:
-            positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-            cache = roomy_cache(self.model)
-            self.model.base_model(
-                input_ids=ids[:, :-1],
-                attention_mask=mask[:, :-1],
-                position_ids=positions[:, :-1],
-                cache=cache,
-                use_cache=True,
-            )
+        """Runs all but the last token of each prompt through the model once, for all rows of the prompt.
+
+        The columns are: what all prompts begin with, padding, the rest of each prompt."""
+        shared = shared_prefix_length(prompts)
+        ids, mask = _left_pad([prompt[shared:] for prompt in prompts], self.end_ids[0], self.model.device)
+        beginning = torch.tensor(prompts[0][:shared], dtype=torch.long, device=ids.device)
+        ids = torch.cat([beginning.expand(len(ids), -1), ids], dim=1)
+        mask = torch.cat([torch.ones_like(ids[:, :shared]), mask], dim=1)
+        cache = roomy_cache(self.model) if ids.shape[1] > 1 else None
+        if cache is not None and shared:
+            self._fill(cache, ids[:1, :shared], mask[:1, :shared])
+            cache.batch_select_indices(torch.zeros(len(ids), dtype=torch.long, device=ids.device))
+        if cache is not None and ids.shape[1] > shared + 1:
+            self._fill(cache, ids[:, shared:-1], mask[:, :-1])
         counts = torch.tensor([len(index) for index in indices], device=ids.device)
         repeat = torch.arange(len(prompts), device=ids.device).repeat_interleave(counts)
         if cache is not None:
             cache.batch_select_indices(repeat)
         starts = torch.full((len(repeat),), ids.shape[1], device=ids.device)
         return Rows([row for index in indices for row in index], ids[repeat], mask[repeat], starts, cache)
+
+    def _fill(self, cache: DynamicCache, ids: Tensor, mask: Tensor) -> None:
+        """Runs columns through the model; the mask covers those in the cache too."""
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        self.model.base_model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions[:, -ids.shape[1] :],
+            cache=cache,
+            use_cache=True,
+        )
 
     def _segment(self, rows: Rows) -> Rows | None:
         """Generates until enough rows have ended; hands those on and returns the others."""

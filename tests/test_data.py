@@ -26,6 +26,7 @@ from dapo_ref.data import (
     keep_short_prompts,
     load_problems,
     main,
+    shared_prefix_length,
 )
 from dapo_ref.tiny import tasks
 
@@ -638,3 +639,18 @@ def test_a_table_or_a_list_in_place_of_lines_is_shown_by_its_first_line(tmp_path
     file.write_text(content)
     with pytest.raises(DataError, match=rf"data\.json:1: .*; expected one JSON object a line, found {found}"):
         load_problems(str(file), prompt_template="{question}")
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ([[5, 6], [5, 7, 8], [5]], 20),  # each keeps a token of its own
+        ([[5, 6, 1], [5, 6, 2], [5, 6, 1]], 22),
+        ([[5], [5]], 0),  # one prompt, twice
+        ([[5]], 0),
+    ],
+)
+def test_shared_prefix(own, expected):
+    prompts = [[*range(20), *ids] for ids in own]
+    assert shared_prefix_length(prompts) == expected
+    assert shared_prefix_length([ids[10:] for ids in prompts]) == (expected - 10 if expected >= 26 else 0)

@@ -14,7 +14,7 @@ from transformers import (
 
 from dapo_ref.batching import microbatches
 from dapo_ref.logprobs import Policy
-from dapo_ref.packing import Block, _visible, can_be_packed, packed_attention, packing_of
+from dapo_ref.packing import Block, Piece, _visible, can_be_packed, packed_attention, packing_of
 from dapo_ref.types import Batch
 from tests.helpers import SMALL_MODEL, filled_batch, random_groups, random_llama
 
@@ -34,19 +34,23 @@ def experts() -> PreTrainedModel:
 MODELS = {"llama": random_llama, "sliding window": windowed, "experts": experts}
 
 
-def batch_of_many_lengths() -> Batch:
-    """Prompts of one token and more, responses from 1 to 40, two prompts of the same length."""
+def batch_of_many_lengths(shared: int = 0) -> Batch:
+    """Prompts of one token and more, responses from 1 to 40, two prompts of the same length; `shared` tokens
+    with which all prompts begin."""
     batch = filled_batch(random_groups([[1, 40, 3], [7, 7, 19], [2, 11, 5]]))
     for row in range(3):
         batch.prompt_ids[row] = [9]
     for row in range(6, 9):
         batch.prompt_ids[row] = list(range(20, 20 + len(batch.prompt_ids[3])))
+    batch.prompt_ids = [[*range(30, 30 + shared), *prompt] for prompt in batch.prompt_ids]
     return batch
 
 
-def results(model: PreTrainedModel, packed: bool, budget: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def results(
+    model: PreTrainedModel, packed: bool, budget: int, shared: int
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The batch's log-probabilities, and the gradient of a sum with a weight for each."""
-    batch = batch_of_many_lengths()
+    batch = batch_of_many_lengths(shared)
     policy = Policy(model, packed)
     policy.train()
     policy.zero_grad()
@@ -62,13 +66,14 @@ def results(model: PreTrainedModel, packed: bool, budget: int) -> tuple[torch.Te
 
 @pytest.mark.parametrize("budget", [60, 10_000], ids=["groups cut", "one micro-batch"])
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
+@pytest.mark.parametrize("shared", [0, 16], ids=["", "shared beginning"])
 @pytest.mark.parametrize("name", MODELS)
-def test_values_and_gradients_are_those_of_padded_rows(name, checkpointing, budget):
-    expected_logprobs, expected = results(MODELS[name](), packed=False, budget=10_000)
+def test_values_and_gradients_are_those_of_padded_rows(name, shared, checkpointing, budget):
+    expected_logprobs, expected = results(MODELS[name](), packed=False, budget=10_000, shared=shared)
     model = MODELS[name]()
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    logprobs, found = results(model, packed=True, budget=budget)
+    logprobs, found = results(model, packed=True, budget=budget, shared=shared)
     assert can_be_packed(model)
     torch.testing.assert_close(logprobs, expected_logprobs, rtol=1e-5, atol=1e-5)
     for ours, plain in zip(found, expected, strict=True):
@@ -79,6 +84,13 @@ def test_the_prompt_is_computed_once_for_its_group():
     batch = filled_batch(random_groups([[5, 5, 5, 5]]))
     (micro,) = microbatches(batch, range(4), 10_000, 1, 0)
     assert micro.input_ids.numel() == len(batch.prompt_ids[0]) + 4 * 5
+
+
+def test_what_all_prompts_begin_with_is_computed_once():
+    batch = batch_of_many_lengths(shared=16)
+    (micro,) = microbatches(batch, range(9), 10_000, 1, 0)
+    own = sum(len(batch.prompt_ids[row]) - 16 for row in (0, 3, 6))
+    assert micro.input_ids.numel() == 16 + own + int(batch.lengths.sum())
 
 
 def test_a_response_does_not_see_its_neighbours():
@@ -96,8 +108,9 @@ def test_a_response_does_not_see_its_neighbours():
 def test_rows_of_like_length_share_a_block():
     prompt = range(3)
     starts = [3, 103, 153, 163]
-    responses = [(prompt, range(s, e)) for s, e in zip(starts, [103, 153, 163, 168], strict=True)]
-    packing = packing_of([prompt], responses)
+    ends = [103, 153, 163, 168]
+    responses = [Piece(range(s, e), (prompt,)) for s, e in zip(starts, ends, strict=True)]
+    packing = packing_of([Piece(prompt), *responses])
     # 100 and 50 tokens; 10 and 5. No filler is more than half a row.
     assert packing.blocks == [Block(1, 3, 3), Block(2, 100, 103), Block(2, 10, 13)]
     assert packing.queries[packing.home].tolist() == list(range(168))
@@ -113,7 +126,7 @@ def test_attention_with_more_to_it_is_left_padded_or_refused():
     small = {**SMALL_MODEL, "head_dim": 8}
     assert not can_be_packed(Gemma2ForCausalLM(Gemma2Config(**small)))  # caps its scores
     assert not Policy(random_llama(), packed=False).packed
-    packing = packing_of([range(1)], [(range(1), range(1, 2))])
+    packing = packing_of([Piece(range(1)), Piece(range(1, 2), (range(1),))])
     x = torch.zeros(1, 1, 2, 4)
     with pytest.raises(ValueError, match="passes s_aux to its attention; set packing: false"):
         packed_attention(torch.nn.Linear(1, 1), x, x, x, None, packing=packing, s_aux=torch.zeros(1))

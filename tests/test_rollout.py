@@ -48,14 +48,18 @@ def test_sampled_distribution_is_the_trained_one(monkeypatch, temperature, capac
     assert len({len(response) for _, response in rows}) > 2
 
 
+@pytest.mark.parametrize("shared", [1, 16], ids=["", "shared beginning"])
 @pytest.mark.parametrize("capacity", [1, 2, 5, 9, 64])
 @pytest.mark.parametrize("ended_share", [0.01, 1 / 3, 1.0])
 def test_segments_and_refills_give_the_tokens_of_an_uninterrupted_generate(
-    monkeypatch, capacity, ended_share
+    monkeypatch, capacity, ended_share, shared
 ):
     monkeypatch.setattr(rollout, "ENDED_SHARE", ended_share)
     model = ending_llama()
-    prompts = [(Problem((), "0", f"test#{i}"), [1, *range(10, 10 + 3 * i % 11)]) for i in range(9)]
+    prompts = [
+        (Problem((), "0", f"test#{i}"), [*range(1, 1 + shared), *range(10, 10 + 3 * i % 11)])
+        for i in range(9)
+    ]
     greedy_sampling = dataclasses.replace(
         SAMPLING, temperature=1e-4, group_size=2, rollout_batch_size=capacity, max_response_length=25
     )
@@ -120,7 +124,17 @@ def test_continuous_batching_that_fails_says_so(monkeypatch):
         sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
 
 
-def test_a_prompt_is_prefilled_once_for_its_whole_group(monkeypatch):
+@pytest.mark.parametrize(
+    ("shared", "expected"),
+    [
+        # Prompts of 3, 8 and 5 tokens: all but the last column once, [3, 7]; then one column for all 24 rows.
+        (0, [(3, 7), (24, 1)]),
+        # With 20 tokens more at the beginning 22 are common and leave a token to the shortest: once for all,
+        # then the rests of 1, 6 and 3 tokens but for their last column.
+        (20, [(1, 22), (3, 5), (24, 1)]),
+    ],
+)
+def test_a_prompt_is_prefilled_once_for_its_whole_group(monkeypatch, shared, expected):
     model = random_llama()
     seen = []
     forward = model.base_model.forward
@@ -128,9 +142,9 @@ def test_a_prompt_is_prefilled_once_for_its_whole_group(monkeypatch):
         model.base_model, "forward", lambda *a, **k: seen.append(k["input_ids"].shape) or forward(*a, **k)
     )
     sampling = dataclasses.replace(SAMPLING, group_size=8, rollout_batch_size=64, max_response_length=1)
-    sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END])
-    # Prompts of 3, 8 and 5 tokens: all but the last column once, [3, 7]; then one column for all 24 rows.
-    assert seen == [(3, 7), (24, 1)]
+    prompts = [(problem, [*range(20, 20 + shared), *ids]) for problem, ids in PROMPTS]
+    sample_groups(model, char_tokenizer(), prompts, sampling, [END])
+    assert seen == expected
 
 
 def test_each_response_is_told_of_as_it_ends():
