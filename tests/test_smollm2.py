@@ -56,16 +56,17 @@ def test_it_pads_with_its_end_token_and_spells_numbers_in_digits(converted):
 
 
 @needs_package
-@pytest.mark.parametrize("overlays", [[], ["word_problems"], ["word_problems", "mixture"]])
-def test_the_example_of_the_configuration_is_a_turn_of_the_chat(converted, overlays):
+@pytest.mark.parametrize(
+    ("overlays", "examples"), [([], 1), (["word_problems"], 4), (["word_problems", "mixture"], 6)]
+)
+def test_the_examples_of_a_configuration_are_turns_of_the_chat(converted, overlays, examples):
     files = [ROOT / "configs/smollm2_135m_cpu.yaml"]
     files += [ROOT / f"configs/smollm2/{overlay}.yaml" for overlay in overlays]
     config = load_config(["--config", *map(str, files)])
     tokenizer = load_tokenizer(str(converted[0]))
-    (problem,) = load_problems(f"{config.data}:1", prompt_template=config.prompt_template)
+    problem = load_problems(config.data, prompt_template=config.prompt_template)[0]
     ids = encode_prompt(problem, tokenizer)
     # System, question and answer of each example, question: turns that end, and one that begins.
-    examples = 4 if overlays else 1
     assert [ids.count(token) for token in (1, 2)] == [2 * examples + 3, 2 * examples + 2]
     assert tokenizer.decode(ids).endswith("<|im_end|>\n<|im_start|>assistant\n")
     assert len(ids) <= config.max_prompt_length

@@ -256,9 +256,13 @@ _PLAIN: dict[str, Drawer] = {
 }
 
 
+_EASY_AND_HARD = (_one_digit_sums, _one_digit_products, _one_step_word_problems, _two_step_word_problems)
+
+
 def _mixture(rng: random.Random, split: Split) -> Draw:
-    """One of the six tasks above, each as likely; a small one that runs out gives way to the others."""
-    return _PLAIN[rng.choice(list(_PLAIN))](rng, split)
+    """Two easy kinds and two hard ones, each as likely. There are about 200 questions of each easy kind
+    in the train split; once they are used up the hard ones are alone."""
+    return rng.choice(_EASY_AND_HARD)(rng, split)
 
 
 TASKS: dict[str, Drawer] = {"tiny": _tiny, **_PLAIN, "mixture": _mixture}
