@@ -430,8 +430,13 @@ MUTATIONS = {
         ),
         Mutation(
             "response at the prompt's positions",
-            "batch.response_ids[row], len(prompts[-1])",
-            "batch.response_ids[row], 0",
+            "positions = [piece.num_before + i for piece",
+            "positions = [i for piece",
+        ),
+        Mutation(
+            "the common beginning not seen",
+            "append(batch.response_ids[row], *beginning, prompt)",
+            "append(batch.response_ids[row], prompt)",
         ),
         Mutation("a prompt for each row", "i == 0 or groups[i] != groups[i - 1]:", "True:"),
         Mutation("padded on the left", "padded[i, : len(row)]", "padded[i, -len(row) :]"),
@@ -502,7 +507,7 @@ MUTATIONS = {
         ),
         Mutation(
             "one block for all lengths",
-            "not buckets or 2 * len(row[1]) < len(buckets[-1][0][1])",
+            "not buckets or 2 * len(piece.own) < len(buckets[-1][0].own)",
             "not buckets",
         ),
         Mutation("caps and sinks passed over", "NOT_SUPPORTED & kwargs.keys()", "set[str]()"),
@@ -556,7 +561,11 @@ MUTATIONS = {
             "(mask.cumsum(dim=1) - 1).clamp(min=0)",
             "torch.arange(mask.shape[1]).expand_as(mask)",
         ),
-        Mutation("padding seen", "mask[:, :-1],", "torch.ones_like(mask[:, :-1]),"),
+        Mutation(
+            "padding seen",
+            "            attention_mask=mask,\n            position_ids",
+            "            attention_mask=torch.ones_like(mask),\n            position_ids",
+        ),
         Mutation(
             "prompts exchanged",
             "cache.batch_select_indices(repeat)",
