@@ -311,9 +311,7 @@ def growth(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="heavy tail, one process, one step: at most 10 minutes"
-    )
+    parser.add_argument("--quick", action="store_true", help="tiny model, heavy tail, one process: minutes")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--models", nargs="+", default=["tiny", "small"], choices=["tiny", "small"])
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
@@ -329,7 +327,8 @@ def options() -> argparse.Namespace:
     if args.trl_plain:
         args.processes = [1]
     if args.quick:
-        args.repeats, args.steps, args.workloads, args.processes = 1, 1, ["tail"], [1]
+        args.repeats, args.steps = 1, 1
+        args.models, args.workloads, args.processes = ["tiny"], ["tail"], [1]
     return args
 
 
