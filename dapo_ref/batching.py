@@ -136,7 +136,7 @@ def _packed_cost(batch: Batch, order: Sequence[int], shared: int) -> Cost:
     groups = batch.group_index[list(order)].tolist()
     follows = [i > 0 and groups[i] == groups[i - 1] for i in range(len(order))]
     added = [
-        _row_size(batch, row, prompt=not joins) - (0 if joins else shared)
+        len(batch.response_ids[row]) if joins else _row_size(batch, row) - shared
         for row, joins in zip(order, follows, strict=True)
     ]
     sums = list(accumulate(added, initial=0))
@@ -148,8 +148,8 @@ def _padded_cost(batch: Batch, order: Sequence[int]) -> Cost:
     return lambda start, end: (end - start) * _row_size(batch, order[start])
 
 
-def _row_size(batch: Batch, row: int, prompt: bool = True) -> int:
-    return len(batch.response_ids[row]) + (len(batch.prompt_ids[row]) if prompt else 0)
+def _row_size(batch: Batch, row: int) -> int:
+    return len(batch.response_ids[row]) + len(batch.prompt_ids[row])
 
 
 def _plan(count: int, cost: Cost, budget: int, multiple_of: int) -> list[range]:

@@ -33,8 +33,6 @@ PANELS = {
     "seconds a step": ["time/rollout_s", "time/logprobs_s", "time/update_s"],
     "tokens a step": ["tokens/generated", "tokens/trained"],
 }
-
-
 X_AXES = {"updates": "optimiser updates", "tokens": "response tokens generated so far"}
 
 
@@ -55,13 +53,13 @@ def draw(runs: Sequence[Path], file: Path, x: str = "updates") -> None:
     except ImportError as error:
         raise ImportError("the report needs matplotlib: pip install matplotlib") from error
     records = {run.name: read_metrics(run / "metrics.jsonl") for run in runs}
+    places = {name: positions(lines, x) for name, lines in records.items()}
     figure = Figure(figsize=(15, 10), layout="constrained")
     for axes, (title, keys) in zip(figure.subplots(3, 4).flat, PANELS.items(), strict=True):
         for name, lines in records.items():
-            at = positions(lines, x)
             for key in keys:
-                found = zip(at, lines, strict=True)
-                points = [(position, line[key]) for position, line in found if line.get(key) is not None]
+                found = zip(places[name], lines, strict=True)
+                points = [(place, line[key]) for place, line in found if line.get(key) is not None]
                 label = " ".join(([name] if len(records) > 1 else []) + ([key] if len(keys) > 1 else []))
                 axes.plot(*zip(*points, strict=True), label=label or None)
         axes.set_title(title, fontsize=10)

@@ -413,10 +413,10 @@ MUTATIONS = {
         ),
         Mutation(
             "prompt not in the budget",
-            "(len(batch.prompt_ids[row]) if prompt else 0)",
-            "0",
+            "return len(batch.response_ids[row]) + len(batch.prompt_ids[row])",
+            "return len(batch.response_ids[row])",
         ),
-        Mutation("prompt counted for each row", "prompt=not joins", "prompt=True"),
+        Mutation("prompt counted for each row", "len(batch.response_ids[row]) if joins else ", ""),
         Mutation(
             "another row's advantage",
             "advantages=batch.advantages[rows]",

@@ -653,4 +653,4 @@ def test_a_table_or_a_list_in_place_of_lines_is_shown_by_its_first_line(tmp_path
 def test_shared_prefix(own, expected):
     prompts = [[*range(20), *ids] for ids in own]
     assert shared_prefix_length(prompts) == expected
-    assert shared_prefix_length([ids[10:] for ids in prompts]) == (expected - 10 if expected >= 26 else 0)
+    assert shared_prefix_length([ids[10:] for ids in prompts]) == 0  # no more than 12: too short
