@@ -17,14 +17,16 @@ from typing import Any
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from dapo_ref.config import Config, ConfigError, StrictParser, option, read_config
+from dapo_ref.config import Config, StrictParser, option, read_config
 from dapo_ref.data import keep_short_prompts, load_problems
-from dapo_ref.engine import load_plain_model
+from dapo_ref.distributed.accelerator import make_accelerator
+from dapo_ref.distributed.processes import Processes
+from dapo_ref.errors import ConfigError
 from dapo_ref.evaluation import summarize, table
-from dapo_ref.pretrained import load_tokenizer
-from dapo_ref.processes import Processes, exit_code, launched_as_main, leave, make_accelerator
-from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
-from dapo_ref.run_folder import RunFolder
+from dapo_ref.policy.pretrained import load_plain_model, load_tokenizer
+from dapo_ref.policy.rollout import Prompt, end_token_ids, sample_groups
+from dapo_ref.run.command import exit_code, launched_as_main, leave
+from dapo_ref.run.folder import RunFolder
 from dapo_ref.scoring import Scorer, rollout_rows
 from dapo_ref.types import Group
 

@@ -19,10 +19,9 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from dapo_ref import checkpoint
-from dapo_ref.batching import MiniBatch, collate, microbatches, minibatches
 from dapo_ref.config import Config, load_config
 from dapo_ref.data import PromptStream, keep_short_prompts, load_problems
+from dapo_ref.distributed.engine import Engine
 from dapo_ref.dynamic_sampling import (
     AcceptanceRate,
     GroupBuffer,
@@ -30,17 +29,19 @@ from dapo_ref.dynamic_sampling import (
     has_mixed_outcomes,
     next_round_size,
 )
-from dapo_ref.engine import Engine
+from dapo_ref.errors import TrainingError
 from dapo_ref.loss import group_advantages
-from dapo_ref.metrics import StepMetrics, summary_line
 from dapo_ref.objective import build_objective
-from dapo_ref.preemption import InterruptedRolloutError, StoppedError, StopSignals
-from dapo_ref.pretrained import load_tokenizer
-from dapo_ref.processes import TrainingError, exit_code, launched_as_main, leave
-from dapo_ref.rollout import Prompt, end_token_ids, sample_groups
-from dapo_ref.run_folder import RunFolder
+from dapo_ref.policy.batching import MicroBatch, MiniBatch, collate, microbatches, minibatches
+from dapo_ref.policy.pretrained import load_tokenizer
+from dapo_ref.policy.rollout import Prompt, end_token_ids, sample_groups
+from dapo_ref.run import checkpoint
+from dapo_ref.run.command import exit_code, launched_as_main, leave
+from dapo_ref.run.folder import RunFolder
+from dapo_ref.run.metrics import StepMetrics, summary_line
+from dapo_ref.run.preemption import InterruptedRolloutError, StoppedError, StopSignals
 from dapo_ref.scoring import Scorer, correct_matrix, recipe_disagreement, rewards_of, rollout_rows
-from dapo_ref.types import Batch, Group, MicroBatch
+from dapo_ref.types import Batch, Group
 
 log = logging.getLogger("dapo_ref.train")
 
@@ -338,7 +339,7 @@ class Trainer:
         if found is not None:
             path, state = found
             checkpoint.say_what_differs(self.engine, state)
-            self.engine.load_state(path, written_by=state["num_processes"])
+            checkpoint.load_state(self.engine, path, state["num_processes"])
             self.steps_done, self.updates = state["step"], state["updates"]
             self.skipped_in_a_row = state["skipped_in_a_row"]
             self.stream.load_state_dict(state["stream"])

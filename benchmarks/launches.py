@@ -3,7 +3,7 @@
 Short training runs of two processes, one after the other, with every core kept busy by something else.
 Without a GPU such runs used to abort now and then at exit, after all the work was done, the more often the
 busier the machine: a gloo thread asked for the interpreter while it was finalizing. The remedy is
-`dapo_ref.processes.leave`; this counts.
+`dapo_ref.distributed.processes.leave`; this counts.
 """
 
 import argparse

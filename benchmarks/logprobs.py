@@ -1,6 +1,6 @@
 """Memory and time of the chunked log-probabilities: `python benchmarks/logprobs.py [--quick] [--json FILE]`.
 
-Forward and backward of `dapo_ref.logprobs.token_logprobs` against the plain path (logits, float32, log
+Forward and backward of `dapo_ref.policy.logprobs.token_logprobs` against the plain path (logits, float32, log
 softmax, entropy, autograd) at a vocabulary of 151,936 and hidden size 896, those of Qwen2.5-0.5B. Each point
 is a process of its own, whose peak is its resident memory, or what torch allocated on a GPU. `raw` is all of
 it; `net` is without what was there before the forward: hidden states, weight, and the interpreter. The
@@ -25,7 +25,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from dapo_ref.logprobs import token_logprobs  # noqa: E402
+from dapo_ref.policy.logprobs import token_logprobs  # noqa: E402
 
 VOCABULARY, HIDDEN = 151_936, 896
 COPIES = 3.2

@@ -22,9 +22,9 @@ import step as workload  # first: it imports `dapo_ref` before torch, which must
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from dapo_ref import rollout
 from dapo_ref.config import Config, Sampling
 from dapo_ref.data import Problem
+from dapo_ref.policy import rollout
 
 CAP, END = 64, 2
 

@@ -35,7 +35,7 @@ import dapo_ref  # noqa: E402, F401, I001  first: it sets what must stand before
 import torch  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
-from dapo_ref.problems import load_problems  # noqa: E402
+from dapo_ref.data.problems import load_problems  # noqa: E402
 
 TINY = ROOT / "dapo_ref/tiny/model"
 GROUP_SIZE = 8

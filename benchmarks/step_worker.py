@@ -188,7 +188,7 @@ def main() -> None:
     log = Log(output)
     (run_ours if side == "ours" else run_trl)(spec, log)
     sys.stdout.flush()
-    os._exit(0)  # see dapo_ref.processes.leave
+    os._exit(0)  # see dapo_ref.distributed.processes.leave
 
 
 if __name__ == "__main__":

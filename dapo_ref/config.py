@@ -16,11 +16,7 @@ from typing import Any, Literal
 import yaml
 from transformers import HfArgumentParser
 
-from dapo_ref.manifest import replace_text
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message is one line: what, where and how to mend it."""
+from dapo_ref.errors import ConfigError
 
 
 def option(default: Any, help: str) -> Any:
@@ -303,13 +299,13 @@ def differences(before: Config, after: Config) -> list[Change]:
     return [Change(name, old, new) for name, old, new in pairs if old != new]
 
 
-def save_config(config: Config, file: Path) -> None:
-    """Writes the configuration as YAML that `read_config` reads back to an equal one, in one step."""
-    replace_text(file, yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True))
+def config_text(config: Config) -> str:
+    """The configuration as YAML that `read_config` reads back to an equal one."""
+    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
 
 
 def read_config(file: Path) -> Config:
-    """Reads what `save_config` wrote.
+    """Reads a file that holds `config_text`.
 
     Raises:
         ConfigError: as for `load_config`.

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from dapo_ref.batching import MiniBatch
 from dapo_ref.config import Config
 from dapo_ref.loss import (
     dapo_loss,
@@ -22,7 +21,7 @@ from dapo_ref.loss import (
     sample_level_mean,
     token_level_mean,
 )
-from dapo_ref.types import MicroBatch
+from dapo_ref.policy.batching import MicroBatch, MiniBatch
 
 Objective = Callable[[Tensor, Tensor, MicroBatch, MiniBatch], Tensor]
 """(logprobs [b, T], old_logprobs [b, T], micro-batch, its mini-batch) → [] share of the mini-batch's loss."""

@@ -17,7 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from dapo_ref.metrics import read_metrics
+from dapo_ref.run.files import read_metrics
 
 PANELS = {
     "accuracy of all sampled responses": ["reward/accuracy"],

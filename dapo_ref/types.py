@@ -4,14 +4,11 @@ Dimension key: B responses of a batch in group order, b of a micro-batch, G of a
 (padded), L prompt plus response tokens (padded), n packed tokens.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from dapo_ref.data import Problem
-from dapo_ref.packing import Packing
 from dapo_ref.verifier import Verdict
 
 
@@ -72,43 +69,3 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.response_ids)
-
-
-@dataclass
-class MicroBatch:
-    """Some responses of a mini-batch; what one forward pass of one process sees.
-
-    The tokens are packed without padding, each prompt once, [1, n] (see `packing.py`), or, for a model whose
-    attention cannot be taken apart like that, one response a row, right-padded, [b, L].
-
-    Attributes:
-        rows: which responses of the batch, b of them; none in an empty micro-batch.
-        input_ids, position_ids: [1, n] or [b, L] prompts and responses.
-        packing: who sees whom among the n; None where each response has a row.
-        states: [b, T] where, in `input_ids` flattened, the state stands that predicts a response token.
-        response_ids: [b, T] the responses, right-padded; what stands in the padding is never used.
-        response_mask: [b, T] True at response tokens.
-        loss_mask: [b, T] the part of it that is trained (all, or less with overlong filtering).
-        advantages: [b].
-        group_tokens: [b] trained tokens of the whole group of each row.
-        old_logprobs: [b, T] log π_old, or None where π_θ still is π_old.
-    """
-
-    rows: list[int]
-    input_ids: Tensor
-    position_ids: Tensor
-    packing: Packing | None
-    states: Tensor
-    response_ids: Tensor
-    response_mask: Tensor
-    loss_mask: Tensor
-    advantages: Tensor
-    group_tokens: Tensor
-    old_logprobs: Tensor | None = None
-
-    def to(self, device: torch.device) -> "MicroBatch":
-        """The same on another device."""
-        moved: dict[str, Any] = {
-            k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor | Packing)
-        }
-        return replace(self, **moved)

@@ -37,33 +37,35 @@ class Mutation(NamedTuple):
 
 # Which test files answer for a file of dapo_ref/.
 TESTS = {
-    "engine.py": ["tests/test_distributed.py"],  # launches processes: more than a minute each
-    "processes.py": ["tests/test_distributed.py"],  # these too
+    "distributed/engine.py": [
+        "tests/distributed/test_distributed.py"
+    ],  # launches processes: more than a minute each
+    "distributed/processes.py": ["tests/distributed/test_distributed.py"],  # these too
     "loss.py": ["tests/test_loss.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
-    "batching.py": ["tests/test_batching.py"],
-    "logprobs.py": ["tests/test_logprobs.py"],
-    "packing.py": ["tests/test_packing.py"],
-    "kv_cache.py": ["tests/test_rollout.py"],
-    "rollout.py": ["tests/test_rollout.py"],
-    "manifest.py": ["tests/test_manifest.py"],
-    "checkpoint.py": ["tests/test_checkpoint.py"],
-    "run_folder.py": ["tests/test_run_folder.py"],
-    "preemption.py": ["tests/test_preemption.py"],
-    "watch.py": ["tests/test_watch.py"],
+    "policy/batching.py": ["tests/policy/test_batching.py"],
+    "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
+    "policy/packing.py": ["tests/policy/test_packing.py"],
+    "policy/kv_cache.py": ["tests/policy/test_rollout.py"],
+    "policy/rollout.py": ["tests/policy/test_rollout.py"],
+    "run/manifest.py": ["tests/run/test_manifest.py"],
+    "run/checkpoint.py": ["tests/run/test_checkpoint.py"],
+    "run/folder.py": ["tests/run/test_folder.py"],
+    "run/preemption.py": ["tests/run/test_preemption.py"],
+    "distributed/watch.py": ["tests/distributed/test_watch.py"],
 }
 
 MUTATIONS = {
-    "engine.py": [
+    "distributed/engine.py": [
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
         ),
         Mutation("dropout left on", "        _switch_dropout_off(model)\n", ""),
     ],
-    "processes.py": [
+    "distributed/processes.py": [
         Mutation(
             "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
         ),
@@ -346,7 +348,7 @@ MUTATIONS = {
             "micro.group_tokens, mini.num_responses)",
         ),
     ],
-    "batching.py": [
+    "policy/batching.py": [
         # What is divided by
         Mutation(
             "filtered tokens counted", "batch.lengths[member & ~batch.filtered]", "batch.lengths[member]"
@@ -441,7 +443,7 @@ MUTATIONS = {
         Mutation("a prompt for each row", "i == 0 or groups[i] != groups[i - 1]:", "True:"),
         Mutation("padded on the left", "padded[i, : len(row)]", "padded[i, -len(row) :]"),
     ],
-    "logprobs.py": [
+    "policy/logprobs.py": [
         # Which state predicts which token
         Mutation("label off by one", "micro.response_ids[mask]", "micro.response_ids.roll(1, 1)[mask]"),
         Mutation(
@@ -480,7 +482,7 @@ MUTATIONS = {
         Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
         Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),
     ],
-    "packing.py": [
+    "policy/packing.py": [
         Mutation(
             "a query sees what follows",
             "causal_lower_right(num_queries, num_keys)",
@@ -515,7 +517,7 @@ MUTATIONS = {
         Mutation("caps packed", " and softcap is None", ""),
         Mutation("other layers packed", " and kinds <= PLAIN_LAYERS", ""),
     ],
-    "kv_cache.py": [
+    "policy/kv_cache.py": [
         Mutation("kept rows begin too late", "rows.starts[keep] - first", "rows.starts[keep]"),
         Mutation("old rows begin too early", "old.starts + shift_old", "old.starts"),
         Mutation("new rows begin too early", "new.starts + shift_new", "new.starts"),
@@ -546,7 +548,7 @@ MUTATIONS = {
             "return True or all(type(layer) is DynamicLayer",
         ),
     ],
-    "rollout.py": [
+    "policy/rollout.py": [
         Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
         Mutation("sampled at temperature 1", "temperature=sampling.temperature", "temperature=1.0"),
         Mutation("greedy", "do_sample=True", "do_sample=False"),
@@ -586,7 +588,7 @@ MUTATIONS = {
             "on_response(prompts[0][0], rollouts[row])",
         ),
     ],
-    "manifest.py": [
+    "run/manifest.py": [
         Mutation("hashes not compared", 'if digest != entry["sha256"]:', "if False:"),
         Mutation("sizes not compared", 'if size != entry["bytes"]:', "if False:"),
         Mutation(
@@ -598,7 +600,7 @@ MUTATIONS = {
         Mutation("written in place", 'partial = file.with_name(file.name + ".tmp")', "partial = file"),
         Mutation("error of writing forgotten", "self.error = self.error or error", "pass"),
     ],
-    "checkpoint.py": [
+    "run/checkpoint.py": [
         Mutation("broken ones taken", "if not problems:\n            _set", "if True:\n            _set"),
         Mutation("oldest first", "for name in reversed(names)]", "for name in names]"),
         Mutation("newest removed", "folder.checkpoints()[:-keep]", "folder.checkpoints()[keep:]"),
@@ -618,7 +620,7 @@ MUTATIONS = {
             "named before the manifest", "    write_manifest(partial, {STATE_FILE: loop, **entries})\n", ""
         ),
     ],
-    "run_folder.py": [
+    "run/folder.py": [
         Mutation("no lock", "            self._take_lock()\n", ""),
         Mutation("every change accepted", "if refused and not config.allow_config_change:", "if False:"),
         Mutation("no change accepted", "if refused and not config.allow_config_change:", "if changed:"),
@@ -630,7 +632,7 @@ MUTATIONS = {
         ),
         Mutation("later rollouts stay", "                file.unlink()\n", "                pass\n"),
     ],
-    "preemption.py": [
+    "run/preemption.py": [
         Mutation("the second signal unheard", "now - self._first > SAME_S", "False"),
         Mutation("nothing leaves before the loop", "if not self._in_loop or (", "if ("),
         Mutation(
@@ -640,7 +642,7 @@ MUTATIONS = {
         ),
         Mutation("signal for code", "return 128 + number", "return number"),
     ],
-    "watch.py": [
+    "distributed/watch.py": [
         Mutation("silence unseen", "elif not report.left and silent:", "elif False:"),
         Mutation("everyone behind", "report.entered < ahead", "report.entered <= ahead"),
         Mutation(

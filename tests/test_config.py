@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dapo_ref.config import Config, ConfigError, load_config, read_config, save_config
+from dapo_ref.config import Config, config_text, load_config, read_config
+from dapo_ref.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [f for f in sorted((ROOT / "configs").rglob("*.yaml")) if f.parent.name != "accelerate"]
@@ -103,7 +104,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "rollout_weights": "gathered",  # what continuous batching needs
     }
     config = Config(**changed)
-    save_config(config, tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text(config_text(config), encoding="utf-8")
     assert read_config(tmp_path / "config.yaml") == config
     same = [f.name for f in dataclasses.fields(Config) if getattr(config, f.name) == f.default]
     assert same == ["rollout_weights", "dynamic_sampling", "loss_aggregation"]

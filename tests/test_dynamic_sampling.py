@@ -21,7 +21,7 @@ from dapo_ref.dynamic_sampling import (
 )
 from dapo_ref.loss import group_advantages
 from dapo_ref.reward import correctness_reward, soft_overlong_penalty
-from tests import oracle
+from tests.support import oracle
 
 # --- Eq. 11 -------------------------------------------------------------------------------------------------
 

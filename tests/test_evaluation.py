@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from dapo_ref.config import ConfigError
+from dapo_ref.errors import ConfigError
 from dapo_ref.evaluation import avg_at_k, pass_at_k, summarize, table
 from evaluate import Options, evaluation_config
-from tests.helpers import random_groups
+from tests.support.helpers import random_groups
 
 
 def test_avg_at_k_and_its_standard_error_by_hand():

@@ -27,8 +27,8 @@ from dapo_ref.loss import (
     sample_level_mean,
     token_level_mean,
 )
-from tests import oracle
-from tests.oracle import Group, ragged_groups
+from tests.support import oracle
+from tests.support.oracle import Group, ragged_groups
 
 LOW, HIGH = 0.2, 0.28
 CLIP = {"clip_eps_low": LOW, "clip_eps_high": HIGH}

@@ -8,12 +8,11 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from dapo_ref.batching import MiniBatch
 from dapo_ref.config import Config
 from dapo_ref.objective import build_objective
-from dapo_ref.types import MicroBatch
-from tests import oracle
-from tests.oracle import Group, Response, ragged_groups
+from dapo_ref.policy.batching import MicroBatch, MiniBatch
+from tests.support import oracle
+from tests.support.oracle import Group, Response, ragged_groups
 
 
 def micro_batch(batch: oracle.Padded, rows: slice = slice(None)) -> MicroBatch:

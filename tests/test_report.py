@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dapo_ref.report import PANELS, main, positions
-from tests.test_metrics import LISTED
+from tests.run.test_metrics import LISTED
 
 pytest.importorskip("matplotlib")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dapo_ref.loss import dapo_loss, group_advantages
 from dapo_ref.reward import correctness_reward, overlong_filter, soft_overlong_penalty
-from tests import oracle
+from tests.support import oracle
 
 L_MAX, L_CACHE = 20480, 4096  # §4.1; the slope starts beyond 16,384
 

@@ -11,7 +11,7 @@ from dapo_ref.data import Problem
 from dapo_ref.scoring import Scorer, correct_matrix, recipe_disagreement, rewards_of, rollout_rows
 from dapo_ref.types import Group, Rollout
 from dapo_ref.verifier import Status
-from tests.helpers import char_tokenizer, random_groups
+from tests.support.helpers import char_tokenizer, random_groups
 
 CONFIG = Config(max_response_length=10, overlong_cache_length=4, group_size=2, responses_per_update=2)
 

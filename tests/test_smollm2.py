@@ -1,4 +1,4 @@
-"""`dapo_ref/smollm2.py`: what it writes is the model of the package; it writes whole folders or none."""
+"""`dapo_ref/tiny/smollm2.py`: what it writes is the model of the package; it writes whole folders or none."""
 
 import importlib.util
 
@@ -6,12 +6,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from dapo_ref import smollm2
 from dapo_ref.config import load_config
 from dapo_ref.data import encode_prompt, load_problems
-from dapo_ref.pretrained import load_tokenizer
-from dapo_ref.rollout import end_token_ids
-from tests.helpers import ROOT
+from dapo_ref.policy.pretrained import load_tokenizer
+from dapo_ref.policy.rollout import end_token_ids
+from dapo_ref.tiny import smollm2
+from tests.support.helpers import ROOT
 
 needs_package = pytest.mark.skipif(
     any(importlib.util.find_spec(package) is None for package in (smollm2.PACKAGE, "gguf")),

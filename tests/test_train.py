@@ -13,13 +13,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from dapo_ref.config import Config, ConfigError, load_config, read_config
-from dapo_ref.data import DataError
+from dapo_ref.config import Config, load_config, read_config
 from dapo_ref.dynamic_sampling import GroupBuffer
-from dapo_ref.metrics import read_metrics
-from dapo_ref.processes import TrainingError
-from tests.helpers import ROOT, char_tokenizer, launch, random_llama
-from tests.test_metrics import LISTED
+from dapo_ref.errors import ConfigError, DataError, TrainingError
+from dapo_ref.run.files import read_metrics
+from tests.run.test_metrics import LISTED
+from tests.support.helpers import ROOT, char_tokenizer, launch, random_llama
 from train import Trainer, run
 
 CONFIG = str(ROOT / "configs/tiny_cpu.yaml")

@@ -1,0 +1,19 @@
+"""Data: rows of a source (`sources.py`) become problems (`problems.py`), problems become prompts
+(`prompts.py`).
+
+`python -m dapo_ref.data FILE --show 2 [--model DIR]` shows what a run would train on.
+"""
+
+from dapo_ref.data.problems import Problem, load_problems
+from dapo_ref.data.prompts import PromptStream, encode_prompt, keep_short_prompts, render_prompt
+from dapo_ref.errors import DataError
+
+__all__ = [
+    "DataError",
+    "Problem",
+    "PromptStream",
+    "encode_prompt",
+    "keep_short_prompts",
+    "load_problems",
+    "render_prompt",
+]

@@ -1,0 +1,175 @@
+"""Prompts: what Algorithm 1 samples its batches from (line 2), and the order in which it does.
+
+`keep_short_prompts` encodes problems by the tokenizer's chat template, and `PromptStream` deals the prompts
+out; its position is part of a checkpoint.
+"""
+
+import hashlib
+import logging
+import random
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from dapo_ref.data.problems import Problem
+from dapo_ref.errors import DataError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def render_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> str:
+    """The prompt as the text whose tokens the model sees.
+
+    A tokenizer without a chat template gets the plainest thing that ends the question: its
+    beginning-of-sequence token if it has one, the contents of the messages, a newline.
+
+    Raises:
+        DataError: the chat template refuses the messages (some know no system role).
+    """
+    if tokenizer.chat_template is None:
+        contents = "\n\n".join(message["content"] for message in problem.messages)
+        return f"{tokenizer.bos_token or ''}{contents}\n"
+    try:
+        text = tokenizer.apply_chat_template(
+            list(problem.messages), tokenize=False, add_generation_prompt=True
+        )
+    except TemplateError as error:
+        raise DataError(f"{problem.source}: the chat template refuses this prompt: {error}") from error
+    assert isinstance(text, str)
+    return text
+
+
+def encode_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens of a prompt, up to where the response begins.
+
+    The special tokens are those of `render_prompt`'s text, so that a tokenizer that would add its own
+    beginning-of-sequence token does not double it.
+
+    Returns:
+        Token ids, without padding.
+
+    Raises:
+        DataError: as `render_prompt`.
+    """
+    ids: list[int] = tokenizer(render_prompt(problem, tokenizer), add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def keep_short_prompts(
+    problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, max_prompt_length: int
+) -> list[tuple[Problem, list[int]]]:
+    """Encodes the prompts and drops those that are too long, with their number in the log.
+
+    Args:
+        max_prompt_length: tokens; a prompt of exactly so many stays.
+
+    Returns:
+        `(problem, prompt ids)` of those that stay, in order, at least one.
+
+    Raises:
+        DataError: all are too long.
+    """
+    encoded = [(problem, encode_prompt(problem, tokenizer)) for problem in problems]
+    kept = [(problem, ids) for problem, ids in encoded if len(ids) <= max_prompt_length]
+    if not kept:
+        shortest = min(len(ids) for _, ids in encoded)
+        raise DataError(
+            f"no prompt has at most {max_prompt_length} tokens (the shortest has {shortest}): "
+            "raise max_prompt_length"
+        )
+    if len(kept) < len(encoded):
+        log.warning(
+            "%d of %d prompts are longer than max_prompt_length %d and are dropped",
+            len(encoded) - len(kept),
+            len(encoded),
+            max_prompt_length,
+        )
+    return kept
+
+
+class PromptStream(Generic[T]):
+    """An endless stream of items, each epoch a fresh shuffle of all of them.
+
+    The order is a pure function of seed and epoch: whatever the sizes of the takes, and however often the run
+    was stopped and resumed, item number k of the stream is the same.
+
+    Args:
+        items: what is dealt out, such as the pairs of `keep_short_prompts`; `repr` must identify an item.
+        seed: of the shuffles.
+        position: how many items were taken before.
+
+    Raises:
+        ValueError: no items, or a negative position.
+    """
+
+    def __init__(self, items: Sequence[T], seed: int, position: int = 0) -> None:
+        if not items:
+            raise ValueError("a prompt stream needs at least one item")
+        if position < 0:
+            raise ValueError(f"position must not be negative, got {position}")
+        self.position = position
+        self._items = items
+        self._seed = seed
+        self._shuffled_epoch = -1
+        self._order: list[int] = []
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next item, counted from 0."""
+        return self.position // len(self._items)
+
+    def take(self, n: int) -> list[T]:
+        """The next `n` items; more than an epoch holds is fine.
+
+        Raises:
+            ValueError: `n` is negative.
+        """
+        if n < 0:
+            raise ValueError(f"cannot take {n} items")
+        taken = []
+        for _ in range(n):
+            taken.append(self._items[self._index()])
+            self.position += 1
+        return taken
+
+    def _index(self) -> int:
+        if self._shuffled_epoch != self.epoch:
+            self._order = list(range(len(self._items)))
+            random.Random(f"{self._seed}/{self.epoch}").shuffle(self._order)
+            self._shuffled_epoch = self.epoch
+        return self._order[self.position % len(self._items)]
+
+    def state_dict(self) -> dict[str, int | str]:
+        """What a checkpoint holds: the position, and what it is a position in."""
+        return {"position": self.position, "seed": self._seed, "fingerprint": self.fingerprint}
+
+    def load_state_dict(self, state: dict[str, int | str]) -> None:
+        """Continues where `state` was taken.
+
+        Raises:
+            DataError: the state was taken with other items or another seed.
+        """
+        if state["fingerprint"] != self.fingerprint:
+            raise DataError(
+                "cannot resume on other data: the prompts are not those of the checkpoint (data, "
+                "prompt_template, tokenizer or max_prompt_length changed); restore them or start a new run"
+            )
+        if state["seed"] != self._seed:
+            raise DataError(
+                f"cannot resume with seed {self._seed}: the checkpoint's is {state['seed']}, and the order "
+                "of the prompts follows from it; restore it or start a new run"
+            )
+        self.position = int(state["position"])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the items in their order."""
+        digest = hashlib.sha256()
+        for item in self._items:
+            digest.update(repr(item).encode() + b"\0")
+        return digest.hexdigest()[:16]

@@ -1,0 +1,185 @@
+"""Token log-probabilities and entropy without ever holding the logits of a batch.
+
+At a vocabulary of 150k the logits of 8k tokens are 5 GB in fp32, and a plain backward pass holds several
+copies. Here the vocabulary projection runs over chunks of tokens inside an autograd function that keeps two
+numbers a token, and the backward pass computes each chunk again.
+
+The function runs *inside the forward of the output head*, because ZeRO-3 gathers the weights of a module
+around its forward and its backward; called from outside, the weight would be an empty shard.
+
+Temperature is divided out here exactly as the sampler does it, log softmax(z / temperature), so that π_θ is
+the policy that was sampled (Eq. 9).
+
+Dimension key: n tokens, H hidden size, V vocabulary; b responses of T tokens.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from dapo_ref.policy.batching import MicroBatch
+from dapo_ref.policy.packing import ATTENTION, can_be_packed
+
+CHUNK_ELEMENTS = 2**25
+"""Logits held at once: 128 MB in fp32."""
+
+
+def token_logprobs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """log π(target) and the entropy of π at each token, π = softmax((hidden · weightᵀ + bias) / temperature).
+
+    Args:
+        hidden: [n, H] last hidden states.
+        weight, bias: [V, H], [V] of the output head.
+        targets: [n] token ids.
+        temperature: of the sampler, above 0.
+
+    Returns:
+        ([n], [n]) float32, in nats: log-probabilities, which carry the gradient, and entropies over the full
+        vocabulary, which do not.
+    """
+    return _ChunkedLogprobs.apply(hidden, weight, bias, targets, temperature)
+
+
+class _ChunkedLogprobs(torch.autograd.Function):
+    """d log π(y) / d zᵥ = ([v = y] − πᵥ) / temperature, chunk by chunk."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        logprobs = hidden.new_empty(len(targets), dtype=torch.float32)
+        entropy = torch.empty_like(logprobs)
+        log_norm = torch.empty_like(logprobs)
+        for rows in _chunks(len(targets), weight.shape[0]):
+            logits = _scaled_logits(hidden[rows], weight, bias, temperature)
+            log_norm[rows] = logits.logsumexp(dim=1)
+            logprobs[rows] = logits.gather(1, targets[rows, None]).squeeze(1) - log_norm[rows]
+            probs = (logits - log_norm[rows, None]).exp_()
+            entropy[rows] = log_norm[rows] - probs.mul_(logits).sum(dim=1)
+        ctx.save_for_backward(hidden, weight, bias, targets, log_norm)
+        ctx.temperature = temperature
+        ctx.mark_non_differentiable(entropy)
+        return logprobs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, grad_logprobs: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, log_norm = ctx.saved_tensors
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if weight.requires_grad else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if bias is not None else None
+        for rows in _chunks(len(targets), weight.shape[0]):
+            logits = _scaled_logits(hidden[rows], weight, bias, ctx.temperature)
+            probs = logits.sub_(log_norm[rows, None]).exp_()
+            scale = grad_logprobs[rows, None] / ctx.temperature
+            grad_logits = probs.mul_(-scale).scatter_add_(1, targets[rows, None], scale)
+            if grad_bias is not None:
+                grad_bias += grad_logits.sum(dim=0)
+            grad_logits = grad_logits.to(weight.dtype)
+            grad_hidden[rows] = grad_logits @ weight
+            if grad_weight is not None and grad_weight.dtype == grad_logits.dtype:
+                grad_weight.addmm_(grad_logits.T, hidden[rows])
+            elif grad_weight is not None:
+                grad_weight += grad_logits.T @ hidden[rows]
+        grad_weight = grad_weight.to(weight.dtype) if grad_weight is not None else None
+        return grad_hidden, grad_weight, grad_bias, None, None
+
+
+def _chunks(num_tokens: int, vocab_size: int) -> list[slice]:
+    size = max(1, CHUNK_ELEMENTS // vocab_size)
+    return [slice(start, start + size) for start in range(0, num_tokens, size)]
+
+
+def _scaled_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
+    """In the model's precision first and float32 after, as `generate` does it."""
+    logits = F.linear(hidden, weight, bias).float()
+    return logits if temperature == 1.0 else logits / temperature
+
+
+class LogprobHead(nn.Linear):
+    """An output head that returns logits, as before, or log-probabilities where targets are given."""
+
+    def forward(self, hidden: Tensor, targets: Tensor | None = None, temperature: float = 1.0) -> Any:
+        """[n, H] → ([n], [n]) with targets [n], as `token_logprobs`; else logits [..., V]."""
+        if targets is None:
+            return F.linear(hidden, self.weight, self.bias)
+        return token_logprobs(hidden, self.weight, self.bias, targets, temperature)
+
+
+class Policy(nn.Module):
+    """A causal language model whose forward gives log-probabilities of given responses."""
+
+    def __init__(self, model: PreTrainedModel, packed: bool = True) -> None:
+        """Turns the model's output head into a `LogprobHead` and its attention into the packed one, in place.
+
+        Args:
+            model: any causal language model of transformers.
+            packed: pack micro-batches, if the model's attention can be taken apart; see `packing.py`.
+
+        Raises:
+            ValueError: an architecture whose logits are more than the head's output.
+        """
+        super().__init__()
+        require_plain_head(model)
+        model.get_output_embeddings().__class__ = LogprobHead
+        self.packed = packed and can_be_packed(model)
+        if self.packed:
+            model.set_attn_implementation(ATTENTION)
+        self.model = model
+        self.config = model.config
+
+    def forward(self, micro: MicroBatch, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """log π_θ(oᵢₜ | q, oᵢ,<ₜ) and the entropy there, for the response tokens that `mask` names.
+
+        The state at a token predicts the next one. Only those states meet the vocabulary: not the prompt's,
+        but for its last, and not the padding's.
+
+        Args:
+            micro: packed or not, as `self.packed` says.
+            mask: [b, T] bool, which response tokens are asked for.
+            temperature: of the sampler.
+
+        Returns:
+            ([b, T], [b, T]) float32, 0 where the mask is False.
+        """
+        layout = {"packing": micro.packing} if micro.packing is not None else {}
+        output = self.model.base_model(
+            input_ids=micro.input_ids, position_ids=micro.position_ids, use_cache=False, **layout
+        )
+        hidden = output.last_hidden_state.flatten(0, 1)
+        head = self.model.get_output_embeddings()
+        # A lookup and no index: the state at a prompt's end predicts the first token of all its responses,
+        # and the backward pass of an index adds those up in any order.
+        states = F.embedding(micro.states[mask], hidden)
+        logprobs, entropy = head(states, micro.response_ids[mask], temperature)
+        empty = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+        return empty.masked_scatter(mask, logprobs), empty.masked_scatter(mask, entropy)
+
+    @contextlib.contextmanager
+    def generating(self) -> Iterator[PreTrainedModel]:
+        """The model as others know it, in evaluation mode and with attention that takes a cache."""
+        self.eval()
+        if self.packed:
+            self.model.set_attn_implementation("sdpa")
+        try:
+            yield self.model
+        finally:
+            if self.packed:
+                self.model.set_attn_implementation(ATTENTION)
+            self.train()
+
+
+def require_plain_head(model: PreTrainedModel) -> None:
+    """Raises ValueError where the logits are more than the output of a linear head."""
+    for key in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
+        if getattr(model.config, key, None) not in (None, 1.0):
+            raise ValueError(f"{type(model).__name__} transforms its logits ({key}); not supported")
+    head = model.get_output_embeddings()
+    if not isinstance(head, nn.Linear):
+        raise ValueError(f"{type(model).__name__} has no linear output head, found {type(head).__name__}")

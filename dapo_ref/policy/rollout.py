@@ -1,0 +1,339 @@
+"""Groups of responses by HF `generate` (Alg. 1, line 4: sample G outputs for each question).
+
+What is sampled from must be what is trained. Everything that could make them differ is settled here: a
+complete generation configuration, so that no default of the model's own (top-k, a repetition penalty, a
+temperature) takes part; end tokens taken from the tokenizer *and* the model, which disagree for many base
+models; response lengths found from those end tokens once, and everything later measured by length, never by
+token id: with pad = end of sequence a mask by id would drop the token that ends the response.
+
+Where the time goes, and what is done about it (each response is the same distribution as without):
+
+    what all prompts begin with (instructions, worked examples) is prefilled once, each prompt's own rest
+    once a problem, and its cache is repeated G times;
+    `generate` runs in segments: once a share of the rows has ended, it stops, they leave the batch, and it
+    goes on with the cache of the others, so that a few long responses are not accompanied by finished ones;
+    rows that wait take the places that become free.
+
+Dimension key: b rows in the batch, W columns (left-padded prompts and what was generated so far), G
+responses a prompt.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    ContinuousBatchingConfig,
+    DynamicCache,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+
+from dapo_ref.config import Sampling
+from dapo_ref.data import Problem
+from dapo_ref.policy.kv_cache import Rows, can_be_repacked, merge, roomy_cache, select
+from dapo_ref.policy.packing import shared_prefix_length
+from dapo_ref.policy.pretrained import end_tokens
+from dapo_ref.types import Group, Rollout
+
+Prompt = tuple[Problem, list[int]]
+OnResponse = Callable[[Problem, Rollout], object]
+OnToken = Callable[[], None]
+
+ENDED_SHARE = 1 / 3
+"""Share of ended rows at which a segment stops: less repacks too often, more carries ended rows along."""
+
+
+def end_token_ids(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> list[int]:
+    """Every token that ends a response, as tokenizer and model name them; see `pretrained.end_tokens`."""
+    return end_tokens(tokenizer, model.config, model.generation_config)
+
+
+def generation_config(sampling: Sampling, end_ids: Sequence[int], pad_id: int) -> GenerationConfig:
+    """Plain sampling from softmax(z / temperature), cut to the nucleus if top_p < 1, and nothing else."""
+    return GenerationConfig(
+        do_sample=True,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=0,
+        min_p=None,
+        typical_p=1.0,
+        epsilon_cutoff=0.0,
+        eta_cutoff=0.0,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        num_beams=1,
+        num_return_sequences=1,
+        max_new_tokens=sampling.max_response_length,
+        min_new_tokens=None,
+        eos_token_id=list(end_ids),
+        pad_token_id=pad_id,
+        use_cache=True,
+    )
+
+
+def sample_groups(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    end_ids: Sequence[int],
+    on_response: OnResponse = lambda problem, rollout: None,
+    on_token: OnToken = lambda: None,
+) -> list[Group]:
+    """Samples G responses to each prompt.
+
+    Args:
+        model: in evaluation mode, with full weights, or sharded (`rollout_weights: sharded`), in which case
+            all processes must call this with the same number of prompts.
+        tokenizer: decodes the responses.
+        prompts: (problem, prompt tokens) pairs.
+        sampling: group size, cap, temperature, top-p, rows at once.
+        end_ids: tokens that end a response.
+        on_response: told of each response as soon as it has ended, while others are still sampled.
+        on_token: called after each column; what it raises ends the sampling.
+
+    Returns:
+        One group a prompt, in order, not yet verified.
+    """
+    rollouts: dict[int, Rollout] = {}
+
+    def finish(row: int, ids: list[int]) -> None:
+        (text,) = tokenizer.batch_decode([ids], skip_special_tokens=True)
+        rollouts[row] = Rollout(response_ids=ids, text=text, truncated=ids[-1] not in end_ids)
+        on_response(prompts[row // size][0], rollouts[row])
+
+    size = sampling.group_size
+    sampler = _Sampler(model, sampling, end_ids, finish, on_token)
+    token_lists = [ids for _, ids in prompts]
+    if sampling.sampler == "continuous_batching":
+        sampler.run_continuously(token_lists)
+    elif sampling.rollout_weights == "sharded" or not can_be_repacked(model):
+        sampler.run_in_step(token_lists)
+    else:
+        sampler.run(token_lists)
+    return [
+        Group(problem, ids, [rollouts[i * size + g] for g in range(size)])
+        for i, (problem, ids) in enumerate(prompts)
+    ]
+
+
+class _Sampler:
+    """Samples rows, row g of prompt i being number i·G + g, and hands each on as it ends."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        sampling: Sampling,
+        end_ids: Sequence[int],
+        finish: Callable[[int, list[int]], None],
+        on_token: OnToken,
+    ) -> None:
+        self.model = model
+        self.sampling = sampling
+        self.end_ids = end_ids
+        self.ends = torch.tensor(end_ids, device=model.device)
+        self.finish = finish
+        self.each_token = _EachToken(on_token)
+
+    @torch.no_grad()
+    def run(self, prompts: Sequence[list[int]]) -> None:
+        """In segments, with full weights and without any collective: processes need not agree on anything."""
+        size, capacity = self.sampling.group_size, self.sampling.rollout_batch_size
+        waiting = deque(
+            (i, list(range(i * size + first, i * size + min(first + capacity, size))))
+            for i in range(len(prompts))
+            for first in range(0, size, capacity)
+        )
+        rows: Rows | None = None
+        while rows is not None or waiting:
+            admitted = []
+            room = capacity - (len(rows.index) if rows else 0)
+            while waiting and len(waiting[0][1]) <= room:
+                admitted.append(waiting.popleft())
+                room -= len(admitted[-1][1])
+            if admitted:
+                fresh = self._prefill([prompts[i] for i, _ in admitted], [index for _, index in admitted])
+                rows = merge(rows, fresh) if rows else fresh
+            assert rows is not None
+            rows = self._segment(rows)
+
+    @torch.no_grad()
+    def run_in_step(self, prompts: Sequence[list[int]]) -> None:
+        """One uninterrupted `generate` for each batch of rows. On sharded weights all processes make the same
+        calls, and `synced_gpus` keeps them going until the last has ended."""
+        rows = [ids for ids in prompts for _ in range(self.sampling.group_size)]
+        for first in range(0, len(rows), self.sampling.rollout_batch_size):
+            ids, mask = _left_pad(
+                rows[first : first + self.sampling.rollout_batch_size], self.end_ids[0], self.model.device
+            )
+            output = self._generate(
+                ids,
+                mask,
+                max_new_tokens=self.sampling.max_response_length,
+                synced_gpus=self.sampling.rollout_weights == "sharded",
+            )
+            for i, response in enumerate(output.sequences[:, ids.shape[1] :].tolist()):
+                self.finish(first + i, cut_at_end(response, self.end_ids))
+
+    @torch.no_grad()
+    def run_continuously(self, prompts: Sequence[list[int]]) -> None:
+        """By transformers' continuous batching: a paged cache, blocks of the prompt shared by its rows, a row
+        that ends replaced at once. Which row draws which random number depends on its scheduling.
+
+        Raises:
+            RuntimeError: transformers ended it or left a row out; it reports that in its log alone.
+        """
+        size = self.sampling.group_size
+        rows = [ids for ids in prompts for _ in range(size)]
+        config = generation_config(self.sampling, self.end_ids, pad_id=self.end_ids[0])
+        batching = ContinuousBatchingConfig(
+            max_requests_per_batch=self.sampling.rollout_batch_size,
+            # CPU: what is reserved is also written to, and nobody else's memory is free.
+            max_memory_percent=0.05 if self.model.device.type == "cpu" else None,
+            seed=int(torch.randint(2**31, ())),
+            drop_unsupported_processors=False,
+        )
+        with self.model.continuous_batching_context_manager(  # type: ignore[operator]
+            generation_config=config, continuous_batching_config=batching, timeout=60.0
+        ) as manager:
+            requests = manager.add_requests(rows, max_new_tokens=self.sampling.max_response_length)
+            row_of = {request: row for row, request in enumerate(requests)}
+            while row_of:
+                result = manager.get_result(timeout=1.0)
+                self.each_token.on_token()
+                if result is not None and result.error is not None:
+                    raise RuntimeError(f"continuous batching failed: {result.error}")
+                if result is not None and result.is_finished():
+                    self.finish(
+                        row_of.pop(result.request_id), cut_at_end(result.generated_tokens, self.end_ids)
+                    )
+                elif result is None and not manager.is_running():
+                    raise RuntimeError("continuous batching ended before all responses had; see the log")
+
+    def _prefill(self, prompts: Sequence[list[int]], indices: Sequence[list[int]]) -> Rows:
+        """Runs all but the last token of each prompt through the model once, for all rows of the prompt.
+
+        The columns are: what all prompts begin with, padding, the rest of each prompt."""
+        shared = shared_prefix_length(prompts)
+        ids, mask = _left_pad([prompt[shared:] for prompt in prompts], self.end_ids[0], self.model.device)
+        beginning = torch.tensor(prompts[0][:shared], dtype=torch.long, device=ids.device)
+        ids = torch.cat([beginning.expand(len(ids), -1), ids], dim=1)
+        mask = torch.cat([torch.ones_like(ids[:, :shared]), mask], dim=1)
+        cache = roomy_cache(self.model) if ids.shape[1] > 1 else None
+        if cache is not None and shared:
+            self._fill(cache, ids[:1, :shared], mask[:1, :shared])
+            cache.batch_select_indices(torch.zeros(len(ids), dtype=torch.long, device=ids.device))
+        if cache is not None and ids.shape[1] > shared + 1:
+            self._fill(cache, ids[:, shared:-1], mask[:, :-1])
+        counts = torch.tensor([len(index) for index in indices], device=ids.device)
+        repeat = torch.arange(len(prompts), device=ids.device).repeat_interleave(counts)
+        if cache is not None:
+            cache.batch_select_indices(repeat)
+        starts = torch.full((len(repeat),), ids.shape[1], device=ids.device)
+        return Rows([row for index in indices for row in index], ids[repeat], mask[repeat], starts, cache)
+
+    def _fill(self, cache: DynamicCache, ids: Tensor, mask: Tensor) -> None:
+        """Runs columns through the model; the mask covers those in the cache too."""
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        self.model.base_model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions[:, -ids.shape[1] :],
+            cache=cache,
+            use_cache=True,
+        )
+
+    def _segment(self, rows: Rows) -> Rows | None:
+        """Generates until enough rows have ended; hands those on and returns the others."""
+        cap = self.sampling.max_response_length
+        width = rows.ids.shape[1]
+        stop = _EnoughEnded(self.ends, rows.starts + cap)
+        output = self._generate(
+            rows.ids,
+            rows.mask,
+            max_new_tokens=cap - int((width - rows.starts).min()),
+            cache=rows.cache,
+            stop=stop,
+        )
+        added = torch.ones_like(output.sequences[:, width:])
+        rows = Rows(
+            rows.index, output.sequences, torch.cat([rows.mask, added], dim=1), rows.starts, output.cache
+        )
+        responses = rows.ids.tolist()
+        for i in stop.ended.nonzero().flatten().tolist():
+            start = int(rows.starts[i])
+            self.finish(rows.index[i], cut_at_end(responses[i][start : start + cap], self.end_ids))
+        going_on = (~stop.ended).nonzero().flatten()
+        return select(rows, going_on) if len(going_on) else None
+
+    def _generate(
+        self,
+        ids: Tensor,
+        mask: Tensor,
+        max_new_tokens: int,
+        stop: "_EnoughEnded | None" = None,
+        **kwargs: Any,
+    ) -> Any:
+        config = generation_config(self.sampling, self.end_ids, pad_id=self.end_ids[0])
+        config.max_new_tokens = max_new_tokens
+        config.return_dict_in_generate = True
+        kwargs.setdefault("synced_gpus", False)
+        criteria: list[StoppingCriteria] = [self.each_token] if stop is None else [stop, self.each_token]
+        kwargs["stopping_criteria"] = StoppingCriteriaList(criteria)
+        if kwargs.get("cache") is None:
+            kwargs.pop("cache", None)
+        return self.model.generate(  # type: ignore[operator]
+            input_ids=ids, attention_mask=mask, generation_config=config, **kwargs
+        )
+
+
+class _EachToken(StoppingCriteria):
+    """Stops nothing; lets someone know that a token more is there."""
+
+    def __init__(self, on_token: OnToken) -> None:
+        self.on_token = on_token
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+        self.on_token()
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+class _EnoughEnded(StoppingCriteria):
+    """Stops all rows once a share of them has ended, by an end token or at their own cap."""
+
+    def __init__(self, ends: Tensor, last_columns: Tensor) -> None:
+        self.ends = ends
+        self.last_columns = last_columns
+        self.ended = torch.zeros(len(last_columns), dtype=torch.bool, device=ends.device)
+        self.enough = math.ceil(ENDED_SHARE * len(last_columns))
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+        self.ended |= torch.isin(input_ids[:, -1], self.ends) | (input_ids.shape[1] >= self.last_columns)
+        if self.ended.sum() >= self.enough:
+            return torch.ones_like(self.ended)
+        return self.ended
+
+
+def cut_at_end(ids: list[int], end_ids: Sequence[int]) -> list[int]:
+    """The tokens up to the first end token, that token included; all of them if there is none."""
+    for position, token in enumerate(ids):
+        if token in end_ids:
+            return ids[: position + 1]
+    return ids
+
+
+def _left_pad(rows: Sequence[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    width = max(map(len, rows))
+    input_ids = torch.full((len(rows), width), pad_id)
+    attention_mask = torch.zeros(len(rows), width, dtype=torch.long)
+    for i, row in enumerate(rows):
+        input_ids[i, width - len(row) :] = torch.tensor(row)
+        attention_mask[i, width - len(row) :] = 1
+    return input_ids.to(device), attention_mask.to(device)

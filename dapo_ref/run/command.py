@@ -1,0 +1,60 @@
+"""How a command ends: one line for what the user can mend, and an exit code."""
+
+import errno
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from dapo_ref.errors import UserError
+from dapo_ref.run.preemption import StoppedError, exit_code_of
+
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG}
+"""What needs no traceback."""
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process without finalizing the interpreter, once everything is flushed.
+
+    CPU: a gloo worker thread may drop the last reference to a finished collective while the interpreter
+    finalizes; it asks for the GIL, is made to exit inside a destructor, and C++ calls terminate: exit code
+    −6 after all the work is done, now and then, more often on a busy machine.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
+    """Runs a command and turns its end into an exit code.
+
+    Returns:
+        0; 2 after one line on what the user can mend; 130 or 143 after a signal; 1 after anything else.
+    """
+    logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
+    try:
+        run(argv)
+    except UserError as error:
+        if launched_as_main():
+            print(f"error: {error}", file=sys.stderr)
+        return 2
+    except StoppedError as stopped:
+        return exit_code_of(stopped.signal)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            traceback.print_exc()
+        print(f"error: {error}; the run can be resumed once that is mended", file=sys.stderr)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def launched_as_main() -> bool:
+    """Whether this process speaks for all, as far as the launcher's environment says; for use
+    before there is an `Engine`."""
+    return os.environ.get("RANK", "0") == "0"

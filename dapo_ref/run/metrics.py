@@ -1,0 +1,165 @@
+"""What a rollout step is measured by: one JSON line a step in `metrics.jsonl`.
+
+The four quantities that §4.3 watches are `response/length_mean`, `reward/mean`, `policy/entropy` and
+`policy/mean_prob` (Fig. 7). Shares of right answers are over *all* sampled responses, not only over the
+groups that dynamic sampling keeps: those are mixed by construction.
+
+The README's glossary says what each key means.
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from dapo_ref.distributed.processes import Processes
+from dapo_ref.dynamic_sampling import GroupBuffer
+from dapo_ref.loss import clip_fractions
+from dapo_ref.policy.batching import MicroBatch
+from dapo_ref.types import Group
+from dapo_ref.verifier import Status
+
+
+@dataclass
+class StepMetrics:
+    """Collects one rollout step; `record` turns it into a line, the same on every process."""
+
+    timers: dict[str, float] = field(default_factory=dict)
+    rollout: dict[str, float] = field(default_factory=dict)
+    updates: int = 0
+    skipped_updates: int = 0
+    grad_norms: list[float] = field(default_factory=list)
+    trained_tokens: int = 0
+    pending_loss: float = 0.0  # of the update in progress, which may be skipped
+    # Sums of this process, added up over processes when the step ends.
+    loss: float = 0.0
+    clipped_low: float = 0.0
+    clipped_high: float = 0.0
+    sampled_tokens: float = 0.0  # tokens under π_old, of which entropy and probability are taken
+    entropy: float = 0.0
+    prob: float = 0.0
+    ratio_max: float = 0.0
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Adds the time of a block to `time/<name>_s`."""
+        start = time.perf_counter()
+        yield
+        self.timers[name] = self.timers.get(name, 0.0) + time.perf_counter() - start
+
+    def add_rollout(self, buffer: GroupBuffer[Group], groups: Sequence[Group], rewards: Tensor) -> None:
+        """Counts what was sampled: `groups` are all of the step, kept or not; `rewards` [responses] are
+        theirs."""
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        count = len(rollouts)
+        lengths = [len(rollout.response_ids) for rollout in rollouts]
+        statuses = [rollout.verdict.status for rollout in rollouts if rollout.verdict]
+        self.rollout = {
+            "reward/mean": float(rewards.mean()),
+            "reward/accuracy": sum(rollout.correct for rollout in rollouts) / count,
+            "response/length_mean": sum(lengths) / count,
+            "response/length_max": max(lengths),
+            "response/truncated_frac": sum(rollout.truncated for rollout in rollouts) / count,
+            "sampling/groups_generated": buffer.groups_generated,
+            "sampling/groups_kept": len(buffer.groups),
+            "sampling/groups_qualified": buffer.groups_qualified,
+            "sampling/all_correct_frac": buffer.groups_all_correct / buffer.groups_generated,
+            "sampling/all_wrong_frac": buffer.groups_all_wrong / buffer.groups_generated,
+            "sampling/rounds": buffer.rounds,
+            "tokens/generated": sum(lengths),
+        }
+        self.rollout |= {f"verdict/{status}_frac": statuses.count(status) / count for status in Status}
+
+    def add_old_policy(self, logprobs: Tensor, entropy: Tensor, mask: Tensor) -> None:
+        """Adds tokens whose log-probabilities are π_old's: what was sampled from (Fig. 7)."""
+        self.sampled_tokens += float(mask.sum())
+        self.entropy += float(entropy.detach()[mask].sum())
+        self.prob += float(logprobs.detach()[mask].exp().sum())
+
+    def add_microbatch(
+        self,
+        loss: float,
+        logprobs: Tensor,
+        old_logprobs: Tensor,
+        micro: MicroBatch,
+        clip: tuple[float, float],
+    ) -> None:
+        """Adds what one forward pass of an update shows; `clip` is (ε_low, ε_high)."""
+        self.pending_loss += loss
+        ratio = (logprobs.detach() - old_logprobs).exp()
+        low, high = clip_fractions(ratio, micro.advantages, micro.loss_mask, *clip)
+        self.clipped_low += float(low)
+        self.clipped_high += float(high)
+        if micro.loss_mask.any():
+            self.ratio_max = max(self.ratio_max, float(ratio[micro.loss_mask].max()))
+
+    def add_update(self, grad_norm: float, num_tokens: int) -> None:
+        """Counts one optimiser update; a norm that is not finite is one that was skipped."""
+        self.updates += 1
+        self.trained_tokens += num_tokens
+        if math.isfinite(grad_norm):
+            self.grad_norms.append(grad_norm)
+            self.loss += self.pending_loss
+        else:
+            self.skipped_updates += 1
+        self.pending_loss = 0.0
+
+    def record(self, processes: Processes, step: int, updates: int, learning_rate: float) -> dict[str, Any]:
+        """The line of this step; a collective.
+
+        Args:
+            processes: sums are taken over them.
+            step: rollout steps done, this one included.
+            updates: optimiser updates of the run so far.
+            learning_rate: of this step.
+        """
+        sums = processes.sum(
+            [self.loss, self.clipped_low, self.clipped_high, self.sampled_tokens, self.entropy, self.prob]
+        )
+        loss, low, high, sampled, entropy, prob = sums
+        names = sorted(self.timers)
+        ratio_max, *times = processes.max([self.ratio_max, *(self.timers[name] for name in names)])
+        made = len(self.grad_norms)
+        record = {
+            "step": step,
+            "updates": updates,
+            "loss": loss / made if made else None,
+            "grad_norm": sum(self.grad_norms) / made if made else None,
+            "lr": learning_rate,
+            **self.rollout,
+            "policy/entropy": entropy / max(sampled, 1),
+            "policy/mean_prob": prob / max(sampled, 1),
+            "policy/clip_frac_low": low / max(self.trained_tokens, 1),
+            "policy/clip_frac_high": high / max(self.trained_tokens, 1),
+            "policy/ratio_max": ratio_max,
+            "updates/skipped": self.skipped_updates,
+            "tokens/trained": self.trained_tokens,
+            **{f"time/{name}_s": seconds for name, seconds in zip(names, times, strict=True)},
+            "memory/peak_mb": processes.peak_memory_mb(),
+        }
+        return {key: None if value is None else finite(value) for key, value in record.items()}
+
+
+def finite(value: float) -> float | None:
+    """JSON has no nan and no inf: they become null."""
+    return value if math.isfinite(value) else None
+
+
+def summary_line(record: Mapping[str, Any], of_steps: int) -> str:
+    """A step in one line, for people."""
+    seconds = sum(value for key, value in record.items() if key.startswith("time/"))
+    norm, loss, entropy = (record[key] for key in ("grad_norm", "loss", "policy/entropy"))
+    return (
+        f"step {record['step']}/{of_steps}  accuracy {record['reward/accuracy']:.3f}  "
+        f"reward {record['reward/mean']:+.3f}  length {record['response/length_mean']:.1f}  "
+        f"truncated {record['response/truncated_frac']:.3f}  "
+        f"kept {record['sampling/groups_kept']}/{record['sampling/groups_generated']} groups in "
+        f"{record['sampling/rounds']} rounds  "
+        f"entropy {'not finite' if entropy is None else f'{entropy:.3f}'}  "
+        f"loss {'skipped' if loss is None else f'{loss:+.4f}'}  "
+        f"grad {'skipped' if norm is None else f'{norm:.3f}'}  {seconds:.1f} s"
+    )

@@ -1,0 +1,121 @@
+"""`dapo_ref/run/folder.py`: a run folder is opened once, and nothing in it is overwritten by accident."""
+
+import math
+
+import pytest
+import torch
+
+from dapo_ref.config import Config, read_config
+from dapo_ref.errors import ConfigError
+from dapo_ref.run.folder import MAX_BAD_UPDATES, RunFolder
+
+
+def test_a_new_folder_holds_the_resolved_configuration(tmp_path):
+    config = Config(output_dir=str(tmp_path / "run"), seed=7)
+    RunFolder(tmp_path / "run").open(config)
+    assert read_config(tmp_path / "run" / "config.yaml") == config
+
+
+def test_a_folder_with_a_run_is_refused_and_left_as_it_was(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.open(Config(seed=1))
+    before = folder.config_file.read_text()
+    with pytest.raises(ConfigError, match=r"already holds a run; --resume continues it"):
+        folder.open(Config(seed=2))
+    assert folder.config_file.read_text() == before
+    folder.open(Config(seed=1, resume=True))
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ConfigError, match="not an empty folder"):
+        RunFolder(tmp_path).open(Config())
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_resume_needs_a_run(tmp_path):
+    with pytest.raises(ConfigError, match="holds no run to resume"):
+        RunFolder(tmp_path / "nothing").open(Config(resume=True))
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written: Not a directory"):
+        RunFolder(tmp_path / "file" / "run").open(Config())
+
+
+def test_rollouts_and_metrics_are_cut_back_to_a_step(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.open(Config())
+    for step in (1, 2, 3):
+        folder.write_rollouts(step, [{"response": f"step {step}\u2028é"}])
+        folder.metrics.append({"step": step})
+    folder.forget_after(2)
+    names = sorted(path.name for path in (folder.path / "rollouts").iterdir())
+    assert names == ["step_000001.jsonl", "step_000002.jsonl"]
+    assert len(folder.metrics.path.read_text().splitlines()) == 2
+
+
+def test_only_complete_checkpoints_count_oldest_first(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.open(Config())
+    for name in ("step_000010", "step_000002", "partial_step_000011"):
+        (folder.path / "checkpoints" / name).mkdir()
+    assert [path.name for path in folder.checkpoints()] == ["step_000002", "step_000010"]
+
+
+def test_a_run_that_was_killed_before_it_had_a_name_can_be_started_again(tmp_path):
+    folder = tmp_path / "run"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.yaml.tmp").write_text("mod")
+    RunFolder(folder).open(Config(seed=3))
+    assert read_config(folder / "config.yaml").seed == 3
+
+
+def test_two_runs_cannot_write_to_one_folder(tmp_path):
+    first = RunFolder(tmp_path / "run")
+    first.open(Config())
+    with pytest.raises(ConfigError, match="another run is writing to"):
+        RunFolder(tmp_path / "run").open(Config(resume=True))
+    del first  # as the end of its process would
+    RunFolder(tmp_path / "run").open(Config(resume=True))
+
+
+CHANGES = {
+    "rollout_steps": (7, False),
+    "keep_checkpoints": (5, False),
+    "tokens_per_microbatch": (999, False),
+    "learning_rate": (3e-6, True),
+    "clip_eps_high": (0.2, True),
+    "prompts_per_step": (1024, True),
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_a_change_of_the_mathematics_is_refused_unless_it_is_wanted(tmp_path, caplog, key):
+    value, is_mathematics = CHANGES[key]
+    RunFolder(tmp_path / "run").open(Config())
+    before = (tmp_path / "run/config.yaml").read_text()
+    changed = {key: value, "resume": True}
+    if is_mathematics:
+        with pytest.raises(ConfigError, match=rf"{key} was .*, is {value}; restore it"):
+            RunFolder(tmp_path / "run").open(Config(**changed))
+        assert (tmp_path / "run/config.yaml").read_text() == before
+    caplog.clear()
+    folder = RunFolder(tmp_path / "run")
+    folder.open(Config(**changed, allow_config_change=is_mathematics))
+    assert f"{key} changes from" in caplog.text
+    assert ("last bits differ" in caplog.text) == (key == "tokens_per_microbatch")
+    folder.keep_config(Config(**changed, allow_config_change=True))
+    kept = read_config(tmp_path / "run/config.yaml")
+    assert (getattr(kept, key), kept.resume, kept.allow_config_change) == (value, False, False)
+
+
+def test_bad_updates_are_kept_up_to_a_number(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.open(Config())
+    for update in range(30):
+        folder.write_bad_update(1, update, 0, {"losses": [float("nan")]})
+    files = sorted((folder.path / "bad_updates").iterdir())
+    assert len(files) == MAX_BAD_UPDATES
+    assert math.isnan(torch.load(files[0])["losses"][0])

@@ -1,0 +1,142 @@
+"""`dapo_ref/run/metrics.py`: what a line of `metrics.jsonl` says, and that the file survives a kill."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from dapo_ref.dynamic_sampling import GroupBuffer
+from dapo_ref.policy.batching import microbatches
+from dapo_ref.run.files import MetricsFile, read_metrics
+from dapo_ref.run.metrics import StepMetrics, summary_line
+from tests.support.helpers import filled_batch, random_groups
+
+LISTED = [
+    "step",
+    "updates",
+    "loss",
+    "grad_norm",
+    "lr",
+    "reward/mean",
+    "reward/accuracy",
+    "response/length_mean",
+    "response/truncated_frac",
+    "policy/entropy",
+    "policy/mean_prob",
+    "policy/clip_frac_low",
+    "policy/clip_frac_high",
+    "policy/ratio_max",
+    "sampling/groups_generated",
+    "sampling/groups_kept",
+    "sampling/all_correct_frac",
+    "sampling/all_wrong_frac",
+    "sampling/rounds",
+    "time/rollout_s",
+    "time/verify_s",
+    "time/logprobs_s",
+    "time/update_s",
+    "tokens/generated",
+    "tokens/trained",
+    "memory/peak_mb",
+]
+
+
+class OneProcess:
+    """The part of the engine that a record needs."""
+
+    def sum(self, values):
+        return list(values)
+
+    def max(self, values):
+        return list(values)
+
+    def peak_memory_mb(self):
+        return 1.0
+
+
+def record_of(metrics):
+    for name in ("rollout", "verify", "logprobs", "update"):
+        with metrics.timed(name):
+            pass
+    return metrics.record(OneProcess(), step=3, updates=7, learning_rate=0.1)
+
+
+def filled_metrics():
+    # Right where p + g is even: group 0 has 2 of 3 right, group 1 has 1 of 3.
+    groups = random_groups([[4, 6, 8], [3, 5, 10]])
+    buffer = GroupBuffer(2)
+    buffer.add(groups, torch.tensor([[r.correct for r in g.rollouts] for g in groups]))
+    metrics = StepMetrics()
+    metrics.add_rollout(buffer, groups, torch.tensor([1.0, -1, 0.5, -1, 1, -1]))
+    return metrics
+
+
+def test_a_record_holds_every_listed_key():
+    record = record_of(filled_metrics())
+    assert set(LISTED) <= set(record)
+    json.dumps(record, allow_nan=False)
+
+
+def test_rollout_figures_by_hand():
+    record = record_of(filled_metrics())
+    assert record["reward/mean"] == pytest.approx(-0.5 / 6)
+    assert record["reward/accuracy"] == pytest.approx(3 / 6)
+    assert record["response/length_mean"] == pytest.approx(36 / 6)
+    assert record["response/truncated_frac"] == pytest.approx(2 / 6)
+    assert record["tokens/generated"] == 36
+    assert record["verdict/wrong_frac"] == pytest.approx(3 / 6)
+    assert (record["sampling/groups_generated"], record["sampling/groups_kept"]) == (2, 2)
+    assert (record["sampling/all_correct_frac"], record["sampling/all_wrong_frac"]) == (0, 0)
+
+
+def test_policy_figures_by_hand():
+    metrics = filled_metrics()
+    batch = filled_batch(random_groups([[2, 2]]))  # right, wrong: Â = ±1/√2
+    (micro,) = microbatches(batch, [0, 1], 100, 1, 0)
+    order = [micro.rows.index(0), micro.rows.index(1)]
+    logprobs, old = torch.zeros(2, 2), torch.zeros(2, 2)
+    # Â > 0: ratios 1.3 (clipped high) and 1.2; Â < 0: ratios 0.7 (clipped low) and 1.5, of 4 tokens.
+    logprobs[order[0]] = torch.tensor([1.3, 1.2]).log()
+    logprobs[order[1]] = torch.tensor([0.7, 1.5]).log()
+    metrics.add_microbatch(0.25, logprobs, old, micro, (0.2, 0.28))
+    metrics.add_update(grad_norm=2.0, num_tokens=4)
+    # Probabilities 1/2 and 1/4 where valid; the third position is padding.
+    mask = torch.tensor([[True, True, False]])
+    metrics.add_old_policy(torch.tensor([[0.5, 0.25, 9.0]]).log(), torch.tensor([[0.1, 0.3, 9.0]]), mask)
+    record = record_of(metrics)
+    assert record["policy/clip_frac_high"] == pytest.approx(1 / 4)
+    assert record["policy/clip_frac_low"] == pytest.approx(1 / 4)
+    assert record["policy/ratio_max"] == pytest.approx(1.5)
+    assert record["policy/mean_prob"] == pytest.approx(0.375)
+    assert record["policy/entropy"] == pytest.approx(0.2)
+    assert (record["loss"], record["grad_norm"], record["tokens/trained"]) == (0.25, 2.0, 4)
+
+
+def test_a_skipped_update_is_counted_and_leaves_the_line_valid_json():
+    metrics = filled_metrics()
+    metrics.add_update(grad_norm=math.inf, num_tokens=4)
+    record = record_of(metrics)
+    assert record["updates/skipped"] == 1
+    assert record["grad_norm"] is None
+    json.dumps(record, allow_nan=False)
+    assert "skipped" in summary_line(record, of_steps=5)
+
+
+def test_summary_line_names_step_and_groups():
+    line = summary_line(record_of(filled_metrics()), of_steps=5)
+    assert line.startswith("step 3/5  accuracy 0.500")
+    assert "kept 2/2 groups in 1 rounds" in line
+
+
+def test_file_is_cut_back_and_a_half_written_line_is_mended(tmp_path):
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.cut_after(0)  # nothing there yet
+    for step in (1, 2, 3):
+        file.append({"step": step, "loss": 0.1 * step})
+    with file.path.open("a") as out:
+        out.write('{"step": 4, "lo')
+    file.cut_after(2)
+    assert read_metrics(file.path) == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 0.2}]
+    file.append({"step": 3})
+    assert [line["step"] for line in read_metrics(file.path)] == [1, 2, 3]

@@ -1,0 +1,111 @@
+"""Run under `accelerate launch` by `test_distributed.py`: what the engine does with several processes.
+
+Each scenario builds a policy under ZeRO-3, trains one rollout step on a fixed batch with real
+micro-batches, and the main process saves what came out.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from accelerate.state import AcceleratorState
+
+from dapo_ref.config import Config
+from dapo_ref.distributed.engine import Engine
+from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome
+from dapo_ref.policy.rollout import sample_groups
+from dapo_ref.run.command import leave
+from dapo_ref.run.folder import RunFolder
+from dapo_ref.run.metrics import StepMetrics
+from dapo_ref.run.preemption import StopSignals
+from dapo_ref.scoring import rewards_of
+from dapo_ref.verifier import VerifierPool
+from tests.support.helpers import char_tokenizer, filled_batch, random_groups
+from train import Trainer
+
+
+def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned: bool) -> dict:
+    """One rollout step's updates on fixed groups, one of whose advantages may be nan; the metrics record."""
+    folder = RunFolder(Path(config.output_dir))
+    trainer = Trainer(config, engine, None, char_tokenizer(), random_groups(shape), folder, StopSignals())
+    trainer.folder.path.mkdir(parents=True, exist_ok=True)
+    groups = random_groups(shape)
+    buffer = GroupBuffer(len(groups), any_outcome)
+    buffer.add(groups, torch.tensor([[r.correct for r in g.rollouts] for g in groups]))
+    metrics = StepMetrics()
+    metrics.add_rollout(buffer, groups, rewards_of(groups, config))
+    batch = filled_batch(groups, config.overlong_filtering)
+    if poisoned:
+        batch.advantages[0] = torch.nan
+    trainer.update_policy(0, batch, metrics)
+    return metrics.record(engine, 1, trainer.updates, config.learning_rate)
+
+
+def full_state(engine: Engine) -> dict[str, torch.Tensor]:
+    return {name: value.to("cpu", copy=True) for name, value in engine.full_parameters()}
+
+
+def is_sharded(engine: Engine) -> bool:
+    """Every parameter is away from its module, as ZeRO-3 leaves it, except the small ones that it keeps."""
+    threshold = engine.accelerator.deepspeed_config["zero_optimization"]["stage3_param_persistence_threshold"]
+    parameters = list(engine.policy.parameters())
+    large = [p for p in parameters if p.ds_numel > threshold]
+    return len(large) > 0 and all(p.data.numel() == 0 for p in large)
+
+
+def check_rollouts(engine: Engine, config: Config) -> dict:
+    """Sampling on full weights, and that the model comes back sharded also when generation raises."""
+    prompts = [(g.problem, g.prompt_ids) for g in random_groups([[1]] * 4)]
+    before = is_sharded(engine)
+    widths = []
+    with engine.sampler() as model:
+        watch = model.base_model.register_forward_pre_hook(
+            lambda module, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+        )
+        mine = prompts[engine.rank :: engine.world_size]
+        linear_inside = torch.nn.functional.linear is torch._C._nn.linear
+        engine.seed(1)
+        groups = sample_groups(model, char_tokenizer(), mine, config.sampling, [2])
+        watch.remove()
+    after = is_sharded(engine)
+    try:
+        with engine.sampler():
+            raise RuntimeError("in the middle of generation")
+    except RuntimeError:
+        after_raising = is_sharded(engine)
+    ids = engine.gather([[r.response_ids for r in g.rollouts] for g in groups])
+    with VerifierPool(workers=1, timeout_s=60.0, memory_mb=1024) as pool:
+        verdicts = pool.verify_many(
+            [(r"Answer: $\sqrt{8}$", r"2\sqrt{2}"), (r"Answer: $\sqrt{8}$", r"3\sqrt{2}")]
+        )
+    linear_outside = torch.nn.functional.linear is torch._C._nn.linear
+    return {
+        "sharded": [before, after, after_raising],
+        "ids": ids,
+        "widths": widths,
+        "symbolic": engine.gather([verdicts]),
+        "plain_linear": [linear_inside, linear_outside],
+    }
+
+
+def main(work: Path) -> None:
+    scenarios = json.loads((work / "scenarios.json").read_text())
+    for name, scenario in scenarios.items():
+        AcceleratorState._reset_state(reset_partial_state=True)
+        config = Config(**scenario["config"], output_dir=str(work / "runs" / name))
+        engine = Engine(config)
+        result = {"rank": engine.gather([engine.rank]), "world": engine.world_size}
+        if scenario.get("rollouts"):
+            result |= check_rollouts(engine, config)
+        result["record"] = train_once(engine, config, scenario["shape"], scenario.get("poisoned", False))
+        state = full_state(engine)
+        if engine.is_main:
+            torch.save({"result": result, "state": state}, work / f"{name}.{engine.world_size}.pt")
+    engine.barrier()
+    engine.close()
+    leave(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
