@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from dapo_ref.config import Config, StrictParser, option, read_config
@@ -26,6 +25,7 @@ from dapo_ref.evaluation import summarize, table
 from dapo_ref.policy.pretrained import load_plain_model, load_tokenizer
 from dapo_ref.policy.rollout import Prompt, end_token_ids, sample_groups
 from dapo_ref.run.command import exit_code, launched_as_main, leave
+from dapo_ref.run.files import replacing
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.scoring import Scorer, rollout_rows
 from dapo_ref.types import Group
@@ -112,33 +112,30 @@ def evaluate(
     prompts: list[Prompt],
 ) -> list[Group]:
     """Samples and verifies this process's share of the problems; returns everyone's, in data order."""
-    mine = prompts[processes.rank :: processes.world_size]
+    mine = processes.share(prompts)
     end_ids = end_token_ids(tokenizer, model)
     processes.seed(0)
     groups: list[Group] = []
     per_call = max(1, config.rollout_batch_size // config.group_size)
-    progress = tqdm(total=len(mine), desc="problems", disable=None if processes.is_main else True)
-    with Scorer(config) as scorer, progress:
+    with Scorer(config) as scorer, processes.progress(len(mine), "problems", leave=True) as progress:
         for start in range(0, len(mine), per_call):
             part = mine[start : start + per_call]
             groups += scorer.score(
                 sample_groups(model, tokenizer, part, config.sampling, end_ids, scorer.begin)
             )
             progress.update(len(part))
-    indexed = [(processes.rank + i * processes.world_size, group) for i, group in enumerate(groups)]
-    return [group for _, group in sorted(processes.gather(indexed), key=lambda pair: pair[0])]
+    return processes.gather_in_order(groups)
 
 
 def write_results(path: Path, results: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """`responses.jsonl`, then `results.json`, which says that both are complete."""
-    with (path / "responses.jsonl").open("w", encoding="utf-8") as file:
+    with replacing(path / "responses.jsonl") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    partial = path / "results.tmp"
-    partial.write_text(json.dumps(results, indent=1) + "\n")
-    partial.replace(path / "results.json")
+    with replacing(path / "results.json") as file:
+        file.write(json.dumps(results, indent=1) + "\n")
 
 
-def run(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then evaluates."""
     options = Options(**StrictParser(Options, prog="evaluate.py").parse_given(argv))
     config = evaluation_config(options)
@@ -159,4 +156,4 @@ def run(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    leave(exit_code(run, sys.argv[1:]))
+    leave(exit_code(main, sys.argv[1:]))

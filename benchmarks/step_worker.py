@@ -73,46 +73,48 @@ def alternating(count: int) -> list[bool]:
 
 
 def run_ours(spec: dict[str, Any], log: Log) -> None:
-    """`train.run` with the end token's bias in its generation and verdicts given out by position."""
+    """`train.main` with the end token's bias in its generation and verdicts given out by position."""
     import train
-    from dapo_ref import checkpoint, rollout
+    from dapo_ref.policy import rollout as sampling
+    from dapo_ref.run import checkpoint
     from dapo_ref.verifier import Status, Verdict
 
     class AlternatingScorer(train.Scorer):
         def begin(self, problem: Any, rollout: Any) -> None:
             pass
 
-        def score(self, groups: Sequence[Any]) -> list[Any]:
+        def verdicts(self, groups: Sequence[Any]) -> list[Verdict]:
+            found = []
             for group in groups:
                 log.add("prompt_tokens", len(group.prompt_ids))
-                for i, right in enumerate(alternating(len(group.rollouts))):
+                for rollout, right in zip(group.rollouts, alternating(len(group.rollouts)), strict=True):
+                    log.add("tokens", len(rollout.response_ids))
                     status = Status.CORRECT if right else Status.WRONG
-                    verdict = Verdict(correct=right, status=status, answer=None)
-                    object.__setattr__(group.rollouts[i], "verdict", verdict)
-                    log.add("tokens", len(group.rollouts[i].response_ids))
-            return list(groups)
+                    found.append(Verdict(correct=right, status=status, answer=None))
+            return found
 
-    class TimedTrainer(train.Trainer):
-        def fill_buffer(self, *args: Any) -> Any:
-            log.begin_step()
-            return super().fill_buffer(*args)
+    sample_batch = train.sample_batch
 
-    plain = rollout.generation_config
+    def begun(*args: Any) -> Any:
+        log.begin_step()
+        return sample_batch(*args)
+
+    plain = sampling.generation_config
 
     def biased(*args: Any, **kwargs: Any) -> Any:
         config = plain(*args, **kwargs)
         config.sequence_bias = [[[spec["end_id"]], spec["end_bias"]]]
         return config
 
-    rollout.generation_config = biased
+    sampling.generation_config = biased
     train.Scorer = AlternatingScorer  # type: ignore[misc]
-    train.Trainer = TimedTrainer  # type: ignore[misc]
+    train.sample_batch = begun
     train.sample_groups = log.timed("rollout_s", train.sample_groups)
-    TimedTrainer.compute_old_logprobs = log.timed("logprobs_s", TimedTrainer.compute_old_logprobs)
-    TimedTrainer.update = log.timed("update_s", TimedTrainer.update)
+    train.compute_old_logprobs = log.timed("logprobs_s", train.compute_old_logprobs)
+    train.update = log.timed("update_s", train.update)
     checkpoint.export = lambda *args: log.end_step()
     argv = [f"--{key}={value}" for key, value in spec["ours"].items()]
-    train.run([*argv, f"--output_dir={log.file.with_suffix('')}.run{os.environ['MASTER_PORT']}"])
+    train.main([*argv, f"--output_dir={log.file.with_suffix('')}.run{os.environ['MASTER_PORT']}"])
 
 
 # --- TRL ----------------------------------------------------------------------------------------------------

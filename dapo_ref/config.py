@@ -11,12 +11,14 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from transformers import HfArgumentParser
 
 from dapo_ref.errors import ConfigError
+
+T = TypeVar("T")
 
 
 def option(default: Any, help: str) -> Any:
@@ -57,7 +59,7 @@ class Config:
     precision: Literal["bf16", "fp32"] = option("bf16", "of weights and activations; the master copy is fp32")
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass to save memory")
 
-    # --- Rollout (Alg. 1, lines 4–6) ------------------------------------------------------------------------
+    # --- Rollout (Alg. 1, lines 2–4) ------------------------------------------------------------------------
     rollout_steps: int = option(1000, "iterations of Algorithm 1")
     prompts_per_step: int = option(512, "groups in a batch, over all processes [paper: 512]")
     group_size: int = option(16, "responses a prompt, G [paper: 16]")
@@ -85,6 +87,7 @@ class Config:
     )
 
     # --- Reward (Eq. 7, Eq. 13, §3.4) -----------------------------------------------------------------------
+    reward: str = option("dapo", "a row of `scoring.REWARDS`: dapo is Eq. 7 plus Eq. 13")
     soft_overlong_punishment: bool = option(True, "add Eq. 13 to the reward [paper: true]")
     overlong_cache_length: int = option(4096, "L_cache of Eq. 13, in tokens [paper: 4096]")
     overlong_filtering: bool = option(False, "mask truncated responses out of the loss, §3.4 [paper: false]")
@@ -96,6 +99,7 @@ class Config:
     verifier_memory_mb: int = option(1024, "memory of one verifier process")
 
     # --- Objective (Eq. 8–10, 12) ---------------------------------------------------------------------------
+    loss_variant: str = option("dapo", "a row of `objective.VARIANTS`: dapo, gspo, cispo [paper: dapo]")
     clip_eps_low: float = option(0.2, "ε_low of Eq. 10 [paper: 0.2]")
     clip_eps_high: float = option(0.28, "ε_high of Eq. 10 [paper: 0.28]")
     loss_aggregation: Literal["token_level", "sample_level"] = option(
@@ -376,6 +380,20 @@ def _read_file(file: Path) -> dict[str, Any]:
 def _word_key(word: str) -> str:
     """`--key=value`, `--key` or `--a-key` as `key` or `a_key`."""
     return word.split("=")[0].removeprefix("--").replace("-", "_")
+
+
+def choose(table: Mapping[str, T], key: str, name: str) -> T:
+    """The row of a table that a configuration names.
+
+    Raises:
+        ConfigError: there is none of that name; the message gives the nearest one.
+    """
+    if name not in table:
+        nearest = difflib.get_close_matches(name, table, n=1, cutoff=0.0)[0]
+        raise ConfigError(
+            f"{key}: unknown name {name!r}; did you mean {nearest!r}? (there are: {', '.join(table)})"
+        )
+    return table[name]
 
 
 def unknown_key(key: str, where: str, known: Sequence[str]) -> str:

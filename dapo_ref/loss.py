@@ -190,8 +190,27 @@ def sample_level_mean(x: Tensor, response_mask: Tensor, num_responses: float | T
     """
     _require_mask(response_mask, "x", x)
     _require_positive("num_responses", num_responses)
-    lengths = response_mask.sum(dim=1).clamp(min=1)
-    return (_masked(x, response_mask).sum(dim=1) / lengths).sum() / num_responses
+    return (_masked(x, response_mask).sum(dim=1) / _lengths(response_mask)).sum() / num_responses
+
+
+def masked_ratio(logprobs: Tensor, old_logprobs: Tensor, response_mask: Tensor) -> Tensor:
+    """Eq. 9's ratio with padding made harmless: rᵢₜ at every valid token, 1 anywhere else.
+
+    Both log-probabilities are replaced *before* the exponential: what sits at a masked-out position, inf and
+    nan included, would otherwise come back through the gradient as 0 · inf.
+
+    Args:
+        logprobs, old_logprobs, response_mask: [B, T].
+
+    Returns:
+        [B, T].
+
+    Raises:
+        ValueError: shapes differ or the mask is not bool.
+    """
+    _require_mask(response_mask, "logprobs", logprobs)
+    _require_same_shape("old_logprobs", old_logprobs, "logprobs", logprobs)
+    return importance_ratio(_masked(logprobs, response_mask), _masked(old_logprobs, response_mask))
 
 
 def masked_surrogate(
@@ -203,10 +222,7 @@ def masked_surrogate(
     clip_eps_low: float,
     clip_eps_high: float,
 ) -> Tensor:
-    """Eq. 9 into Eq. 10 with padding made harmless: the surrogate of every valid token, anything elsewhere.
-
-    Both log-probabilities are replaced *before* the exponential: what sits at a masked-out position, inf and
-    nan included, would otherwise come back through the gradient as 0 · inf.
+    """Eq. 9 into Eq. 10: the surrogate of every valid token, anything elsewhere.
 
     Args:
         logprobs, old_logprobs, response_mask: [B, T].
@@ -219,9 +235,7 @@ def masked_surrogate(
     Raises:
         ValueError: shapes differ or the mask is not bool.
     """
-    _require_mask(response_mask, "logprobs", logprobs)
-    _require_same_shape("old_logprobs", old_logprobs, "logprobs", logprobs)
-    ratio = importance_ratio(_masked(logprobs, response_mask), _masked(old_logprobs, response_mask))
+    ratio = masked_ratio(logprobs, old_logprobs, response_mask)
     return clipped_surrogate(ratio, advantages, clip_eps_low, clip_eps_high)
 
 
@@ -263,6 +277,86 @@ def dapo_loss(
     return -token_level_mean(surrogate, response_mask, num_tokens)
 
 
+def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, response_mask: Tensor) -> Tensor:
+    """Ratio of a whole response (GSPO, arXiv 2507.18071):  sᵢ = exp( 1/|oᵢ| · Σₜ (log π_θ − log π_old) ).
+
+    The geometric mean of its tokens' ratios.
+
+    Args:
+        logprobs, old_logprobs, response_mask: [B, T].
+
+    Returns:
+        [B, T] sᵢ at each position of row i; 1 in a row without a valid token.
+
+    Raises:
+        ValueError: shapes differ or the mask is not bool.
+    """
+    _require_mask(response_mask, "logprobs", logprobs)
+    _require_same_shape("old_logprobs", old_logprobs, "logprobs", logprobs)
+    log_ratio = _masked(logprobs, response_mask) - _masked(old_logprobs, response_mask).detach()
+    return (log_ratio.sum(dim=1) / _lengths(response_mask)).exp().unsqueeze(1).expand_as(logprobs)
+
+
+def gspo_surrogate(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    *,
+    clip_eps_low: float,
+    clip_eps_high: float,
+) -> Tensor:
+    """GSPO (arXiv 2507.18071):  min( sᵢ Âᵢ , clip(sᵢ, 1−ε_low, 1+ε_high) Âᵢ ), the same at each token of oᵢ.
+
+    A response is clipped as a whole. The paper's objective is the mean over responses, `sample_level_mean`,
+    and its bounds are those of a ratio close to 1: 3e-4 and 4e-4.
+
+    Args:
+        logprobs, old_logprobs, response_mask: [B, T]; a row holds the whole response.
+        advantages: [B].
+        clip_eps_low, clip_eps_high: as for `clipped_surrogate`.
+
+    Returns:
+        [B, T].
+
+    Raises:
+        ValueError: shapes differ or the mask is not bool.
+    """
+    ratio = sequence_ratio(logprobs, old_logprobs, response_mask)
+    return clipped_surrogate(ratio, advantages, clip_eps_low, clip_eps_high)
+
+
+def cispo_surrogate(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    *,
+    clip_eps_low: float,
+    clip_eps_high: float,
+) -> Tensor:
+    """CISPO (MiniMax-M1, arXiv 2506.13585):  sg[ clip(rᵢₜ, 1−ε_low, 1+ε_high) ] · Âᵢ · log π_θ(oᵢₜ).
+
+    sg[·] has no gradient: the clip bounds the weight of a token, and no token loses its gradient. The mean is
+    over the tokens, `token_level_mean`.
+
+    Args:
+        logprobs, old_logprobs, response_mask: [B, T].
+        advantages: [B].
+        clip_eps_low, clip_eps_high: as for `clipped_surrogate`.
+
+    Returns:
+        [B, T].
+
+    Raises:
+        ValueError: shapes differ or the mask is not bool.
+    """
+    ratio = masked_ratio(logprobs, old_logprobs, response_mask).detach()
+    weight = ratio.clamp(min=1.0 - clip_eps_low, max=1.0 + clip_eps_high)
+    advantages = _per_token("advantages", advantages, "logprobs", logprobs)
+    return weight * advantages * _masked(logprobs, response_mask)
+
+
 def clip_fractions(
     ratio: Tensor, advantages: Tensor, response_mask: Tensor, clip_eps_low: float, clip_eps_high: float
 ) -> tuple[Tensor, Tensor]:
@@ -291,6 +385,11 @@ def clip_fractions(
 def _masked(x: Tensor, response_mask: Tensor) -> Tensor:
     """x with zeros at masked-out positions; by selection, since nan · 0 is nan."""
     return x.masked_fill(~response_mask, 0.0)
+
+
+def _lengths(response_mask: Tensor) -> Tensor:
+    """[B] valid tokens of each row, at least 1: what is divided by it is 0 in a row without any."""
+    return response_mask.sum(dim=1).clamp(min=1)
 
 
 def _per_token(name: str, per_response: Tensor, x_name: str, x: Tensor) -> Tensor:

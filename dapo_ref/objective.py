@@ -1,63 +1,150 @@
 """Which loss a configuration asks for: the one place where the variants of `loss.py` are chosen.
 
-    loss_aggregation  token_normalization   aggregation                                       paper
+    loss_variant   the surrogate of a token                                          from
+    dapo           decoupled clip of the token's ratio                               Eq. 10
+    gspo           the same of the response's ratio                                  arXiv 2507.18071
+    cispo          log-probability, weighted by the clipped ratio                    arXiv 2506.13585
+
+    loss_aggregation  token_normalization   the mean over tokens                              paper
     token_level       minibatch             token_level_mean, by the mini-batch's tokens      Eq. 12 (D1)
     token_level       group                 group_token_mean, by each group's tokens          Eq. 8 as printed
     sample_level      –                     sample_level_mean                                 Eq. 5 (GRPO)
 
-With the paper's configuration the objective *is* `loss.dapo_loss`.
+With the paper's configuration the objective *is* `loss.dapo_loss`. To train with another loss, add a function
+to `loss.py` and a row to `VARIANTS`, and name it in the configuration (`loss_variant: NAME`); see
+docs/extending.md.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
-from dapo_ref.config import Config
+from dapo_ref.config import Config, choose
+from dapo_ref.errors import ConfigError
 from dapo_ref.loss import (
+    cispo_surrogate,
+    clip_fractions,
     dapo_loss,
     dual_clip,
     group_token_mean,
+    gspo_surrogate,
+    masked_ratio,
     masked_surrogate,
     sample_level_mean,
+    sequence_ratio,
     token_level_mean,
 )
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 
-Objective = Callable[[Tensor, Tensor, MicroBatch, MiniBatch], Tensor]
-"""(logprobs [b, T], old_logprobs [b, T], micro-batch, its mini-batch) → [] share of the mini-batch's loss."""
+Surrogate = Callable[..., Tensor]
+"""(logprobs [b, T], old_logprobs [b, T], advantages [b], response_mask [b, T], *, clip_eps_low,
+clip_eps_high) → [b, T], to be maximised."""
+
+Ratio = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(logprobs, old_logprobs, response_mask), [b, T] each → [b, T], what the clip compares with its bounds."""
 
 Aggregation = Callable[[Tensor, MicroBatch, MiniBatch], Tensor]
+"""(x [b, T], micro-batch, its mini-batch) → [] share of the mean over the mini-batch."""
+
+
+class Variant(NamedTuple):
+    """A loss: the surrogate of each token, and the ratio that its clip looks at."""
+
+    surrogate: Surrogate
+    ratio: Ratio = masked_ratio
+
+
+VARIANTS: dict[str, Variant] = {
+    "dapo": Variant(masked_surrogate),
+    "gspo": Variant(gspo_surrogate, sequence_ratio),
+    "cispo": Variant(cispo_surrogate),
+}
+
+
+class Clipping(NamedTuple):
+    """What the clip did in a micro-batch: trained tokens stopped at each side, and the largest ratio."""
+
+    low: float
+    high: float
+    ratio_max: float
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The loss of a micro-batch, as configured."""
+
+    loss: Callable[[Tensor, MicroBatch, MiniBatch], Tensor]
+    ratio: Ratio
+    clip_eps_low: float
+    clip_eps_high: float
+
+    def __call__(self, logprobs: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
+        """The micro-batch's share of the loss of its mini-batch; shares add up.
+
+        Args:
+            logprobs: [b, T] log π_θ; carries the gradient.
+            micro: with `old_logprobs`.
+            mini: the mini-batch that it is a part of.
+
+        Returns:
+            [].
+        """
+        return self.loss(logprobs, micro, mini)
+
+    def clipping(self, logprobs: Tensor, micro: MicroBatch) -> Clipping:
+        """What the clip does to the micro-batch, for the metrics."""
+        mask = micro.response_mask
+        ratio = self.ratio(logprobs.detach(), _old(micro), mask)
+        low, high = clip_fractions(ratio, micro.advantages, mask, self.clip_eps_low, self.clip_eps_high)
+        return Clipping(float(low), float(high), float(ratio[mask].max()) if mask.any() else 0.0)
 
 
 def build_objective(config: Config) -> Objective:
-    """The loss of a micro-batch, as configured: −J of Eq. 8 unless a variant is asked for."""
-    clip = {"clip_eps_low": config.clip_eps_low, "clip_eps_high": config.clip_eps_high}
+    """The objective: J of Eq. 8 unless a variant is asked for.
 
-    def dapo(logprobs: Tensor, old_logprobs: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
+    Raises:
+        ConfigError: no variant has that name, or it does not go with the other keys.
+    """
+    variant = choose(VARIANTS, "loss_variant", config.loss_variant)
+    aggregate = _AGGREGATIONS[config.loss_aggregation, config.token_normalization]
+    clip = {"clip_eps_low": config.clip_eps_low, "clip_eps_high": config.clip_eps_high}
+    if variant is VARIANTS["gspo"] and config.loss_aggregation != "sample_level":
+        raise ConfigError("loss_variant gspo has one value a response: set loss_aggregation to sample_level")
+    if config.dual_clip and variant is not VARIANTS["dapo"]:
+        raise ConfigError(f"dual_clip belongs to loss_variant dapo, not {config.loss_variant}: set it to 0")
+
+    def dapo(logprobs: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
         return dapo_loss(
-            logprobs, old_logprobs, micro.advantages, micro.loss_mask, num_tokens=mini.num_tokens, **clip
+            logprobs, _old(micro), micro.advantages, micro.response_mask, num_tokens=mini.num_tokens, **clip
         )
 
-    def variant(logprobs: Tensor, old_logprobs: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
-        surrogate = masked_surrogate(logprobs, old_logprobs, micro.advantages, micro.loss_mask, **clip)
+    def other(logprobs: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
+        surrogate = variant.surrogate(logprobs, _old(micro), micro.advantages, micro.response_mask, **clip)
         if config.dual_clip:
             surrogate = dual_clip(surrogate, micro.advantages, config.dual_clip)
         return -aggregate(surrogate, micro, mini)
 
-    aggregate = _AGGREGATIONS[config.loss_aggregation, config.token_normalization]
-    return dapo if aggregate is _by_minibatch and not config.dual_clip else variant
+    paper = variant is VARIANTS["dapo"] and aggregate is _by_minibatch and not config.dual_clip
+    return Objective(dapo if paper else other, variant.ratio, **clip)
+
+
+def _old(micro: MicroBatch) -> Tensor:
+    assert micro.old_logprobs is not None
+    return micro.old_logprobs
 
 
 def _by_minibatch(x: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
-    return token_level_mean(x, micro.loss_mask, mini.num_tokens)
+    return token_level_mean(x, micro.response_mask, mini.num_tokens)
 
 
 def _by_group(x: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
-    return group_token_mean(x, micro.loss_mask, micro.group_tokens, mini.num_groups)
+    return group_token_mean(x, micro.response_mask, micro.group_tokens, mini.num_groups)
 
 
 def _by_response(x: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
-    return sample_level_mean(x, micro.loss_mask, mini.num_responses)
+    return sample_level_mean(x, micro.response_mask, mini.num_responses)
 
 
 _AGGREGATIONS: dict[tuple[str, str], Aggregation] = {

@@ -1,10 +1,14 @@
-"""Groups meet the verifier: Algorithm 1, line 5.
+"""Verdicts and rewards of sampled groups: Algorithm 1, line 5.
+
+A verdict says whether a response is right; Eq. 11 counts verdicts and nothing else. A reward is a number that
+a row of `REWARDS` makes of verified groups; Eq. 9 sees rewards and nothing else. To train with another
+reward, add a function and a row, and name it in the configuration (`reward: NAME`); see docs/extending.md.
 
 Dimension key: P groups, G responses a group.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,18 +16,40 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from dapo_ref.config import Config
+from dapo_ref.config import Config, choose
 from dapo_ref.data import Problem
+from dapo_ref.errors import TrainingError
 from dapo_ref.reward import correctness_reward, soft_overlong_penalty
 from dapo_ref.types import Group, Rollout
-from dapo_ref.verifier import VerifierPool, recipe_judge
+from dapo_ref.verifier import Ticket, Verdict, VerifierPool, recipe_judge
+
+RewardFunction = Callable[[Sequence[Group], Config], Tensor]
+"""(verified groups, configuration) → [P·G] float32 rewards, group after group."""
+
+
+def dapo_reward(groups: Sequence[Group], config: Config) -> Tensor:
+    """The rule reward of Eq. 7 with the punishment of Eq. 13 added to it."""
+    rewards = correctness_reward(correct_matrix(groups).flatten())
+    if config.soft_overlong_punishment:
+        lengths = torch.tensor([len(rollout.response_ids) for group in groups for rollout in group.rollouts])
+        rewards += soft_overlong_penalty(lengths, config.max_response_length, config.overlong_cache_length)
+    return rewards
+
+
+REWARDS: dict[str, RewardFunction] = {"dapo": dapo_reward}
 
 
 class Scorer:
-    """The verifier that a configuration asks for; a context, since it may hold processes."""
+    """The verifier and the reward that a configuration asks for; a context, since it may hold processes."""
 
     def __init__(self, config: Config) -> None:
+        """Raises:
+        ConfigError: no reward has the name that `reward` gives.
+        """
+        self._config = config
+        self._reward = choose(REWARDS, "reward", config.reward)
         self._recipe = config.verifier == "recipe"
+        self._begun: dict[int, tuple[Rollout, Ticket]] = {}
         self._pool = VerifierPool(
             workers=config.verifier_workers,
             timeout_s=config.verifier_timeout_s,
@@ -38,21 +64,46 @@ class Scorer:
         self._pool.close()
 
     def begin(self, problem: Problem, rollout: Rollout) -> None:
-        """Starts to verify a response while others are still sampled; `score` then finds the verdict."""
+        """Starts to verify a response while others are still sampled."""
         if not self._recipe:
-            self._pool.submit(rollout.text, problem.reference)
+            self._begun[id(rollout)] = rollout, self._pool.submit(rollout.text, problem.reference)
 
     def score(self, groups: Sequence[Group]) -> list[Group]:
-        """The groups with a verdict on each response."""
-        pairs = [(rollout.text, group.problem.reference) for group in groups for rollout in group.rollouts]
-        judged = [recipe_judge(*pair) for pair in pairs] if self._recipe else self._pool.judge_many(pairs)
-        verdicts = iter(judged)
-        return [
-            dataclasses.replace(
-                group, rollouts=[dataclasses.replace(r, verdict=next(verdicts)) for r in group.rollouts]
+        """The groups with a verdict and a reward for each response.
+
+        Raises:
+            TrainingError: the reward function does not give one finite number a response.
+        """
+        groups = _with(groups, "verdict", self.verdicts(groups))
+        rewards = self._reward(groups, self._config)
+        count = sum(len(group.rollouts) for group in groups)
+        if rewards.shape != (count,) or not rewards.isfinite().all():
+            raise TrainingError(
+                f"reward {self._config.reward!r} must give a finite number for each of {count} responses, "
+                f"gave shape {list(rewards.shape)}, {int((~rewards.isfinite()).sum())} of them not finite"
             )
-            for group in groups
-        ]
+        return _with(groups, "reward", rewards.tolist())
+
+    def verdicts(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict a response, group after group; those that `begin` started are only waited for."""
+        pairs = [(group.problem, rollout) for group in groups for rollout in group.rollouts]
+        if self._recipe:
+            return [recipe_judge(rollout.text, problem.reference) for problem, rollout in pairs]
+        for problem, rollout in pairs:
+            if id(rollout) not in self._begun:
+                self.begin(problem, rollout)
+        return [self._pool.result(self._begun.pop(id(rollout))[1]) for _, rollout in pairs]
+
+
+def _with(groups: Sequence[Group], name: str, values: Iterable[Any]) -> list[Group]:
+    """The groups with a field of each rollout set."""
+    value = iter(values)
+    return [
+        dataclasses.replace(
+            group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts]
+        )
+        for group in groups
+    ]
 
 
 def correct_matrix(groups: Sequence[Group]) -> Tensor:
@@ -67,13 +118,9 @@ def recipe_disagreement(groups: Sequence[Group]) -> float:
     return sum(a.correct != b for (a, _), b in zip(pairs, other, strict=True)) / len(pairs)
 
 
-def rewards_of(groups: Sequence[Group], config: Config) -> Tensor:
-    """[P·G] float32, the rule reward of Eq. 7 with the punishment of Eq. 13 added to it."""
-    rewards = correctness_reward(correct_matrix(groups).flatten())
-    if config.soft_overlong_punishment:
-        lengths = torch.tensor([len(rollout.response_ids) for group in groups for rollout in group.rollouts])
-        rewards += soft_overlong_penalty(lengths, config.max_response_length, config.overlong_cache_length)
-    return rewards
+def rewards_of(groups: Sequence[Group]) -> Tensor:
+    """[P·G] float32, the rewards of scored groups."""
+    return torch.tensor([rollout.reward for group in groups for rollout in group.rollouts])
 
 
 def rollout_rows(groups: Sequence[Group], tokenizer: PreTrainedTokenizerBase) -> list[dict[str, Any]]:
@@ -94,6 +141,7 @@ def rollout_rows(groups: Sequence[Group], tokenizer: PreTrainedTokenizerBase) ->
                     "truncated": rollout.truncated,
                     "length": len(rollout.response_ids),
                     "source": group.problem.source,
+                    "reward": round(rollout.reward, 6),
                 }
             )
     return rows

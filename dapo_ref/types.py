@@ -1,9 +1,9 @@
 """What flows through the loop: sampled responses, their groups, and the padded batch that is trained on.
 
-Dimension key: B responses of a batch in group order, b of a micro-batch, G of a group; T response tokens
-(padded), L prompt plus response tokens (padded), n packed tokens.
+Dimension key: B responses of a batch in group order, G of a group.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -21,12 +21,14 @@ class Rollout:
         text: the tokens decoded without special tokens; what the verifier reads.
         truncated: generation ran into the cap, so that there is no end-of-sequence token.
         verdict: what the verifier said; None until it is asked.
+        reward: Rᵢ, the rule reward of Eq. 7 with what is added to it; nan until it is computed.
     """
 
     response_ids: list[int]
     text: str
     truncated: bool
     verdict: Verdict | None = None
+    reward: float = math.nan
 
     @property
     def correct(self) -> bool:
@@ -49,22 +51,19 @@ class Batch:
 
     Attributes:
         prompt_ids, response_ids: B lists of tokens.
-        correct, truncated: [B] bool.
         lengths: [B] |oᵢ|.
         filtered: [B] bool, left out of the loss by overlong filtering (§3.4); all False without it.
         group_index: [B] which group a response belongs to, from 0 up.
-        rewards: [B] Eq. 7 plus Eq. 13, filled in by the loop.
-        advantages: [B] Eq. 9, filled in by the loop.
+        rewards: [B] float32 Rᵢ, Eq. 7 plus Eq. 13.
+        advantages: [B] float32 Âᵢ of Eq. 9, filled in by the loop.
     """
 
     prompt_ids: list[list[int]]
     response_ids: list[list[int]]
-    correct: Tensor
-    truncated: Tensor
     lengths: Tensor
     filtered: Tensor
     group_index: Tensor
-    rewards: Tensor = field(init=False)
+    rewards: Tensor
     advantages: Tensor = field(init=False)
 
     def __len__(self) -> int:

@@ -40,8 +40,9 @@ TESTS = {
     "distributed/engine.py": [
         "tests/distributed/test_distributed.py"
     ],  # launches processes: more than a minute each
+    "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
     "distributed/processes.py": ["tests/distributed/test_distributed.py"],  # these too
-    "loss.py": ["tests/test_loss.py"],
+    "loss.py": ["tests/test_loss.py", "tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
@@ -50,6 +51,7 @@ TESTS = {
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py"],
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
+    "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
     "run/checkpoint.py": ["tests/run/test_checkpoint.py"],
     "run/folder.py": ["tests/run/test_folder.py"],
@@ -65,7 +67,7 @@ MUTATIONS = {
         ),
         Mutation("dropout left on", "        _switch_dropout_off(model)\n", ""),
     ],
-    "distributed/processes.py": [
+    "distributed/accelerator.py": [
         Mutation(
             "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
         ),
@@ -74,6 +76,8 @@ MUTATIONS = {
             '["gradient_clipping"] = config.max_grad_norm',
             '["gradient_clipping"] = 0.0',
         ),
+    ],
+    "distributed/processes.py": [
         Mutation("every rank samples alike", "for part in (*key, self.rank):", "for part in key:"),
     ],
     "loss.py": [
@@ -169,12 +173,50 @@ MUTATIONS = {
         Mutation("empty group divides by zero", "group_tokens.clamp(min=1)", "group_tokens"),
         Mutation(
             "padding in a response's length",
-            "lengths = response_mask.sum(dim=1).clamp(min=1)",
-            "lengths = response_mask.shape[1]",
+            "return response_mask.sum(dim=1).clamp(min=1)",
+            "return response_mask.shape[1] + 0 * response_mask.sum(dim=1)",
         ),
         Mutation("empty response divides by zero", "sum(dim=1).clamp(min=1)", "sum(dim=1)"),
-        Mutation("mean over own rows", "/ lengths).sum() / num_responses", "/ lengths).mean()"),
-        Mutation("token mean for sample mean", ".sum(dim=1) / lengths).sum()", ".sum(dim=1)).sum()"),
+        Mutation(
+            "mean over own rows",
+            "/ _lengths(response_mask)).sum() / num_responses",
+            "/ _lengths(response_mask)).mean()",
+        ),
+        Mutation(
+            "token mean for sample mean", ".sum(dim=1) / _lengths(response_mask)).sum()", ".sum(dim=1)).sum()"
+        ),
+        # GSPO and CISPO
+        Mutation(
+            "sum for mean of log-ratios",
+            "(log_ratio.sum(dim=1) / _lengths(response_mask))",
+            "(log_ratio.sum(dim=1))",
+        ),
+        Mutation(
+            "a gradient into the old policy of a response",
+            "_masked(old_logprobs, response_mask).detach()",
+            "_masked(old_logprobs, response_mask)",
+        ),
+        Mutation(
+            "padding in the ratio of a response",
+            "log_ratio = _masked(logprobs, response_mask)",
+            "log_ratio = logprobs",
+        ),
+        Mutation(
+            "token ratios for the response's",
+            "ratio = sequence_ratio(logprobs, old_logprobs, response_mask)",
+            "ratio = masked_ratio(logprobs, old_logprobs, response_mask)",
+        ),
+        Mutation(
+            "weight with a gradient", "response_mask).detach()\n    weight", "response_mask)\n    weight"
+        ),
+        Mutation(
+            "weight not clipped",
+            "weight = ratio.clamp(min=1.0 - clip_eps_low, max=1.0 + clip_eps_high)",
+            "weight = ratio",
+        ),
+        Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
+        Mutation("advantage left out", "return weight * advantages *", "return weight *"),
+        Mutation("bad log-probabilities reach CISPO", "* _masked(logprobs, response_mask)", "* logprobs"),
         # Eq. 8
         Mutation(
             "logprobs under the mask reach the gradient",
@@ -318,11 +360,11 @@ MUTATIONS = {
         ),
         Mutation(
             "padding trained",
-            "micro.advantages, micro.loss_mask, num_tokens",
             "micro.advantages, micro.response_mask, num_tokens",
+            "micro.advantages, micro.response_mask | True, num_tokens",
         ),
         Mutation("responses for tokens", "num_tokens=mini.num_tokens", "num_tokens=mini.num_responses"),
-        Mutation("own tokens", "num_tokens=mini.num_tokens", "num_tokens=micro.loss_mask.sum()"),
+        Mutation("own tokens", "num_tokens=mini.num_tokens", "num_tokens=micro.response_mask.sum()"),
         Mutation("dual clip never reached", "if config.dual_clip:", "if False:"),
         Mutation(
             "dual clip of the recipe always", "micro.advantages, config.dual_clip)", "micro.advantages, 10.0)"
@@ -330,18 +372,29 @@ MUTATIONS = {
         Mutation("variant upside down", "return -aggregate(", "return aggregate("),
         Mutation(
             "variants never chosen",
-            "return dapo if aggregate is _by_minibatch and not config.dual_clip else variant",
-            "return dapo",
+            "return Objective(dapo if paper else other",
+            "return Objective(dapo",
+        ),
+        Mutation(
+            "one ratio for all variants", "Variant(gspo_surrogate, sequence_ratio)", "Variant(gspo_surrogate)"
+        ),
+        Mutation("CISPO is DAPO", "Variant(cispo_surrogate)", "Variant(masked_surrogate)"),
+        Mutation(
+            "clip metrics of one side", "Clipping(float(low), float(high)", "Clipping(float(low), float(low)"
+        ),
+        Mutation("GSPO over tokens", 'config.loss_aggregation != "sample_level"', "False"),
+        Mutation(
+            "dual clip with any variant", 'config.dual_clip and variant is not VARIANTS["dapo"]', "False"
         ),
         Mutation("dual clip shadowed", "is _by_minibatch and not config.dual_clip", "is _by_minibatch"),
         Mutation("normalization never reached", '"group"): _by_group', '"group"): _by_minibatch'),
         Mutation("aggregation never reached", '"minibatch"): _by_response', '"minibatch"): _by_minibatch'),
         Mutation(
             "groups for responses",
-            "micro.loss_mask, mini.num_responses)",
-            "micro.loss_mask, mini.num_groups)",
+            "micro.response_mask, mini.num_responses)",
+            "micro.response_mask, mini.num_groups)",
         ),
-        Mutation("own responses", "micro.loss_mask, mini.num_responses)", "micro.loss_mask, len(x))"),
+        Mutation("own responses", "micro.response_mask, mini.num_responses)", "micro.response_mask, len(x))"),
         Mutation(
             "responses for groups",
             "micro.group_tokens, mini.num_groups)",
@@ -447,7 +500,9 @@ MUTATIONS = {
         # Which state predicts which token
         Mutation("label off by one", "micro.response_ids[mask]", "micro.response_ids.roll(1, 1)[mask]"),
         Mutation(
-            "state off by one", "embedding(micro.states[mask]", "embedding(micro.states.roll(1, 1)[mask]"
+            "state off by one",
+            "embedding(micro.predictors[mask]",
+            "embedding(micro.predictors.roll(1, 1)[mask]",
         ),
         Mutation(
             "values exchanged",
@@ -588,6 +643,9 @@ MUTATIONS = {
             "on_response(prompts[0][0], rollouts[row])",
         ),
     ],
+    "run/files.py": [
+        Mutation("written in place", 'partial = file.with_name(file.name + ".tmp")', "partial = file"),
+    ],
     "run/manifest.py": [
         Mutation("hashes not compared", 'if digest != entry["sha256"]:', "if False:"),
         Mutation("sizes not compared", 'if size != entry["bytes"]:', "if False:"),
@@ -597,7 +655,6 @@ MUTATIONS = {
             "if False:",
         ),
         Mutation("hash of nothing", "        self._hash.update(data)\n", ""),
-        Mutation("written in place", 'partial = file.with_name(file.name + ".tmp")', "partial = file"),
         Mutation("error of writing forgotten", "self.error = self.error or error", "pass"),
     ],
     "run/checkpoint.py": [

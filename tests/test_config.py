@@ -100,6 +100,8 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "output_dir": "runs/x",
         "model": "no",
         "data": "1e-6",
+        "reward": "other",
+        "loss_variant": "cispo",
         "dynamic_sampling": True,
         "rollout_weights": "gathered",  # what continuous batching needs
     }

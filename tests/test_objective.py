@@ -9,6 +9,7 @@ from hypothesis import given
 from torch import Tensor
 
 from dapo_ref.config import Config
+from dapo_ref.errors import ConfigError
 from dapo_ref.objective import build_objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 from tests.support import oracle
@@ -16,18 +17,18 @@ from tests.support.oracle import Group, Response, ragged_groups
 
 
 def micro_batch(batch: oracle.Padded, rows: slice = slice(None)) -> MicroBatch:
-    """Some rows, all of whose tokens are trained."""
+    """Some rows."""
     return MicroBatch(
         rows=list(range(len(batch.advantages)))[rows],
         input_ids=torch.zeros(0),
         position_ids=torch.zeros(0),
         packing=None,
-        states=torch.zeros(0),
+        predictors=torch.zeros(0),
         response_ids=torch.zeros(0),
-        response_mask=torch.ones_like(batch.response_mask[rows]),  # not the mask of the loss
-        loss_mask=batch.response_mask[rows],
+        response_mask=batch.response_mask[rows],
         advantages=batch.advantages[rows],
         group_tokens=batch.group_tokens[rows],
+        old_logprobs=batch.old_logprobs[rows],
     )
 
 
@@ -45,7 +46,7 @@ def loss_of(groups: list[Group], cuts: list[int] | None = None, **values: Any) -
     total = torch.zeros((), dtype=torch.float64)
     for first, last in pairwise([0, *(cuts or []), num_responses]):
         rows = slice(first, last)
-        total += objective(batch.logprobs[rows], batch.old_logprobs[rows], micro_batch(batch, rows), mini)
+        total += objective(batch.logprobs[rows], micro_batch(batch, rows), mini)
     return total
 
 
@@ -109,3 +110,40 @@ def test_every_setting_reaches_the_loss(values: dict[str, Any], loss: float) -> 
     """One batch, a value of its own by hand for each setting."""
     groups = [[tokens(2.0, 1.5), tokens(-1.0, 0.5, 4.0)], [tokens(1.0, 1.0), tokens(-1.0, 1.0)]]
     assert loss_of(groups, **values).item() == pytest.approx(loss, rel=1e-12)
+
+
+@given(ragged_groups())
+def test_gspo_and_cispo_are_those_of_their_papers(groups: list[Group]) -> None:
+    gspo = loss_of(groups, loss_variant="gspo", loss_aggregation="sample_level")
+    close(gspo, -oracle.gspo_objective(groups, 0.2, 0.28))
+    close(loss_of(groups, loss_variant="cispo"), -oracle.cispo_objective(groups, 0.2, 0.28))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"loss_variant": "gsop"}, r"loss_variant: unknown name 'gsop'; did you mean 'gspo'\?"),
+        ({"loss_variant": "gspo"}, "set loss_aggregation to sample_level"),
+        ({"loss_variant": "cispo", "dual_clip": 10.0}, "dual_clip belongs to loss_variant dapo"),
+    ],
+)
+def test_a_variant_that_does_not_exist_or_fit_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_objective(Config(**values))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # Ratios 1.5, 1.1 at Â > 0 | 0.5, 3 at Â < 0; clipped high: 1.5; clipped low: 0.5.
+        ({}, (1, 1, 3.0)),
+        ({"clip_eps_high": 0.05}, (1, 2, 3.0)),
+        ({"clip_eps_low": 0.6}, (0, 1, 3.0)),
+        # Geometric means √1.65 = 1.284 and √1.5 = 1.225: the two tokens of the first response.
+        ({"loss_variant": "gspo", "loss_aggregation": "sample_level"}, (0, 2, 1.65**0.5)),
+    ],
+)
+def test_the_clip_is_counted_by_the_ratio_that_it_looks_at(values: dict[str, Any], expected: Any) -> None:
+    batch = oracle.pad([[tokens(2.0, 1.5, 1.1), tokens(-1.0, 0.5, 3.0)]], extra=1, filler=7.0)
+    found = build_objective(Config(**values)).clipping(batch.logprobs, micro_batch(batch))
+    assert found == pytest.approx(expected)

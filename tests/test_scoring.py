@@ -8,7 +8,13 @@ import torch
 
 from dapo_ref.config import Config
 from dapo_ref.data import Problem
-from dapo_ref.scoring import Scorer, correct_matrix, recipe_disagreement, rewards_of, rollout_rows
+from dapo_ref.scoring import (
+    Scorer,
+    correct_matrix,
+    dapo_reward,
+    recipe_disagreement,
+    rollout_rows,
+)
 from dapo_ref.types import Group, Rollout
 from dapo_ref.verifier import Status
 from tests.support.helpers import char_tokenizer, random_groups
@@ -58,7 +64,7 @@ def test_rewards_are_equation_7_plus_equation_13(punished):
     # Right, wrong; 6 tokens are within 10 − 4, 8 are half way down the slope.
     config = dataclasses.replace(CONFIG, soft_overlong_punishment=punished)
     expected = [1.0, -1.5] if punished else [1.0, -1.0]
-    torch.testing.assert_close(rewards_of(random_groups([[6, 8]]), config), torch.tensor(expected))
+    torch.testing.assert_close(dapo_reward(random_groups([[6, 8]]), config), torch.tensor(expected))
 
 
 def test_rows_for_people_hold_what_the_verifier_saw():

@@ -6,7 +6,6 @@ Small batches of the embedded run, launched as the README does it, with one and 
 import json
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,9 +16,10 @@ from dapo_ref.config import Config, load_config, read_config
 from dapo_ref.dynamic_sampling import GroupBuffer
 from dapo_ref.errors import ConfigError, DataError, TrainingError
 from dapo_ref.run.files import read_metrics
+from dapo_ref.run.session import require_groups
 from tests.run.test_metrics import LISTED
 from tests.support.helpers import ROOT, char_tokenizer, launch, random_llama
-from train import Trainer, run
+from train import learning_rate, main
 
 CONFIG = str(ROOT / "configs/tiny_cpu.yaml")
 SMALL = [
@@ -98,7 +98,7 @@ def test_the_exported_model_is_a_plain_one_and_has_moved(runs):
 def test_a_second_run_in_the_same_folder_is_refused(runs):
     before = (runs[0] / "metrics.jsonl").read_bytes()
     with pytest.raises(ConfigError, match="already holds a run"):
-        run([*SMALL, "--output_dir", str(runs[0])])
+        main([*SMALL, "--output_dir", str(runs[0])])
     assert (runs[0] / "metrics.jsonl").read_bytes() == before
 
 
@@ -137,7 +137,7 @@ def test_bad_input_is_refused_before_the_model_is_loaded(name, tmp_path, monkeyp
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("train.Engine", None)
     with pytest.raises(error, match=message):
-        run(["--config", CONFIG, "--output_dir", str(tmp_path / "run"), *arguments])
+        main(["--config", CONFIG, "--output_dir", str(tmp_path / "run"), *arguments])
     assert not (tmp_path / "run").exists()
 
 
@@ -186,22 +186,18 @@ def held(groups, qualifying):
     ("qualifying", "choice", "stops"),
     [(3, "stop", False), (2, "train", False), (2, "stop", True), (0, "train", True), (0, "stop", True)],
 )
-def test_the_choice_when_the_rounds_run_out(caplog, qualifying, choice, stops):
-    trainer = SimpleNamespace(config=Config(on_round_limit=choice), engine=SimpleNamespace(is_main=True))
+def test_the_choice_when_the_rounds_run_out(qualifying, choice, stops):
     figures = (
         f"{qualifying} of 3 groups are held; of 4 groups sampled 0 were all correct and {4 - qualifying}"
     )
     if stops:
         with pytest.raises(TrainingError, match=figures):
-            Trainer.require_groups(trainer, held(4, qualifying))
+            require_groups(held(4, qualifying), choice)
     else:
-        Trainer.require_groups(trainer, held(4, qualifying))
-        assert (figures in caplog.text) == (qualifying < 3)
+        assert (figures in require_groups(held(4, qualifying), choice)) == (qualifying < 3)
 
 
 def test_warm_up_is_linear_over_rollout_steps_and_trains_from_the_first():
-    trainer = SimpleNamespace(config=Config(learning_rate=1e-6, warmup_steps=4))
-    rates = [Trainer.learning_rate(trainer, step) for step in range(6)]
+    rates = [learning_rate(Config(learning_rate=1e-6, warmup_steps=4), step) for step in range(6)]
     assert rates == pytest.approx([0.25e-6, 0.5e-6, 0.75e-6, 1e-6, 1e-6, 1e-6])
-    trainer.config = Config(learning_rate=1e-6, warmup_steps=0)
-    assert Trainer.learning_rate(trainer, 0) == 1e-6
+    assert learning_rate(Config(learning_rate=1e-6, warmup_steps=0), 0) == 1e-6

@@ -5,6 +5,7 @@ A row is a dictionary as the source holds it; which of its keys are question and
 (counted from 1), `tiny:train#12` (counted from 0).
 """
 
+import difflib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -32,7 +33,8 @@ _GYM_DRAWS = 10  # at most so many draws for a problem of the wanted split
 _GENERATOR_SEED = 0  # not the run's seed: runs that differ in their seed share their data
 
 _TASK_NAME = re.compile(r"(?P<name>\w+):(?P<split>train|test)(:(?P<count>[1-9]\d{0,6}))?")
-_GYM_NAME = re.compile(r"reasoning_gym:(?P<name>\w+?)(:(?P<split>train|test))?(:(?P<count>[1-9]\d{0,6}))?")
+_SOURCE_NAME = re.compile(r"(?P<name>\w+):(?P<rest>.*)", re.DOTALL)
+_GYM_NAME = re.compile(r"(?P<name>\w+?)(:(?P<split>train|test))?(:(?P<count>[1-9]\d{0,6}))?")
 _HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.-]+))?")
 _FILE_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz", ".zip")
 
@@ -47,9 +49,8 @@ def read_rows(source: str) -> Iterator[Addressed]:
     """Reads a source row by row; a file is never held in memory as a whole.
 
     Args:
-        source: a JSONL or parquet file; `TASK:SPLIT[:COUNT]` of `dapo_ref.tiny.tasks`;
-            `reasoning_gym:TASK[:SPLIT[:COUNT]]`; `org/name[:SPLIT]` of the hub. A name that exists as a
-            file is a file.
+        source: a JSONL or parquet file; `NAME:REST` for a row of `SOURCES`; `TASK:SPLIT[:COUNT]` of
+            `dapo_ref.tiny.tasks`; `org/name[:SPLIT]` of the hub. A name that exists as a file is a file.
 
     Returns:
         The rows in order, each with its address.
@@ -59,9 +60,9 @@ def read_rows(source: str) -> Iterator[Addressed]:
     """
     if Path(source).exists():
         return _file_rows(Path(source))
-    if match := _GYM_NAME.fullmatch(source):
-        split = match["split"] or "train"
-        return _reasoning_gym_rows(match["name"], split, int(match["count"] or _GYM[split]))
+    named = _SOURCE_NAME.fullmatch(source)
+    if named and named["name"] in SOURCES:
+        return SOURCES[named["name"]](named["rest"])
     if match := _TASK_NAME.fullmatch(source):
         known_split: Any = match["split"]  # train or test, says the pattern
         return _generated_rows(match["name"], known_split, match["count"])
@@ -167,9 +168,11 @@ def _generated_rows(task: str, split: Literal["train", "test"], count: str | Non
 
     source = f"{task}:{split}"
     if task not in tasks.TASKS:
+        known = sorted({*tasks.TASKS, *SOURCES})
+        nearest = difflib.get_close_matches(task, known, n=1, cutoff=0.0)[0]
         raise DataError(
-            f"{source}: no such file, and no generated task {task}; "
-            f"the tasks are {', '.join(sorted(tasks.TASKS))}"
+            f"{source}: no such file, and no generated task or source {task!r}; did you mean {nearest!r}? "
+            f"(there are: {', '.join(known)})"
         )
 
     def generate(number: int) -> list[dict[str, str]]:
@@ -196,8 +199,14 @@ def _up_to(count: int, generate: Callable[[int], list[dict[str, str]]]) -> list[
     return rows
 
 
-def _reasoning_gym_rows(task: str, split: str, count: int) -> Iterator[Addressed]:
-    """The splits are disjoint: as in `dapo_ref.tiny`, a hash of the question decides."""
+def _reasoning_gym_rows(rest: str) -> Iterator[Addressed]:
+    """`TASK[:SPLIT[:COUNT]]`. The splits are disjoint: as in `dapo_ref.tiny`, a hash of the question
+    decides."""
+    match = _GYM_NAME.fullmatch(rest)
+    if match is None:
+        raise DataError(f"reasoning_gym:{rest}: expected reasoning_gym:TASK[:train|test[:COUNT]]")
+    task, split = match["name"], match["split"] or "train"
+    count = int(match["count"] or _GYM[split])
     source = f"reasoning_gym:{task}"
     try:
         import reasoning_gym
@@ -235,3 +244,11 @@ def _hub_rows(name: str, split: str) -> Iterator[Addressed]:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+Source = Callable[[str], Iterator[Addressed]]
+"""(what stands after `NAME:` in `data`) → rows with keys `question` and `answer`, each with its address."""
+
+SOURCES: dict[str, Source] = {"reasoning_gym": _reasoning_gym_rows}
+"""To train on data of another kind, add a function and a row; `data: NAME:REST` calls it. See
+docs/extending.md."""

@@ -11,7 +11,7 @@ accumulated and applied, and a plain HF model to sample from. Two scalings live 
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,9 +27,10 @@ from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import bytes_of_shard, load_shard, save_shard
 from dapo_ref.errors import ConfigError
-from dapo_ref.policy.batching import MicroBatch
+from dapo_ref.policy.batching import MicroBatch, MiniBatch, microbatches
 from dapo_ref.policy.logprobs import Policy, require_plain_head
 from dapo_ref.policy.pretrained import load_hf_config, special_tokens_only, torch_dtype
+from dapo_ref.types import Batch
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -52,12 +53,12 @@ class Engine(Processes):
         self.config = config
         dtype = torch_dtype(config)
         hf_config = load_hf_config(config.model_dir)
-        self._sampler = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
+        self._rollout_model = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
         super().__init__(make_accelerator(config), config.seed, config.process_group_timeout_s)
         model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=dtype)
         _switch_dropout_off(model)
         model.generation_config = special_tokens_only(model.generation_config)
-        self._sampler.generation_config = model.generation_config
+        self._rollout_model.generation_config = model.generation_config
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.policy = Policy(model, config.packing)
@@ -71,24 +72,42 @@ class Engine(Processes):
             fused=True,  # one pass over the shard, without temporaries of its size
         )
         self._zero, _ = self.accelerator.prepare(self.policy, optimizer)
+        self._losses_finite = True  # of the mini-batch in progress
 
     # --- The policy -------------------------------------------------------------------------------------
 
-    def logprobs(self, micro: MicroBatch, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """log π_θ and entropy [b, T] at the response tokens of `mask`; see `Policy.forward`."""
+    def microbatches(self, batch: Batch, mini: MiniBatch) -> list[MicroBatch]:
+        """This process's micro-batches of a mini-batch, on its device."""
+        micros = microbatches(
+            batch,
+            mini.rows,
+            self.config.tokens_per_microbatch,
+            self.world_size,
+            self.rank,
+            packed=self.policy.packed,
+        )
+        return [micro.to(self.device) for micro in micros]
+
+    def logprobs(self, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+        """log π_θ and entropy [b, T] at the response tokens; see `Policy.forward`."""
         self.watch.enter()
-        return self._zero(micro, mask, self.config.temperature)
+        return self._zero(micro, self.config.temperature)
 
     def backward(self, loss: Tensor, last: bool) -> None:
         """Adds the gradient of one micro-batch, a share of the loss of the whole mini-batch.
 
-        ZeRO averages over the processes; times W makes that the sum, which the shares call for.
+        ZeRO averages over the processes; times W makes that the sum, which the shares call for. A loss that
+        is not finite on any process makes the gradient not finite on all: all skip the update together.
 
         Args:
             loss: [] this process's share.
             last: whether the micro-batch is the last one of its mini-batch.
         """
         self.watch.enter()
+        self._losses_finite &= math.isfinite(float(loss.detach()))
+        if last:
+            loss = loss if self._losses_finite else loss * math.nan
+            self._losses_finite = True
         self._zero.set_gradient_accumulation_boundary(last)
         self._zero.backward(loss * self.world_size)
 
@@ -108,7 +127,7 @@ class Engine(Processes):
     # --- Full weights -----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def sampler(self) -> Iterator[PreTrainedModel]:
+    def rollout_model(self) -> Iterator[PreTrainedModel]:
         """The model to generate with, in evaluation mode, for as long as the context lasts.
 
         `rollout_weights: gathered` gives a second, plain model that holds a full copy of the weights; the
@@ -122,15 +141,15 @@ class Engine(Processes):
             return
         try:
             for name, value in self.full_parameters():
-                _set_parameter(self._sampler, name, value.to(self.device, copy=True))
-            self._sampler.tie_weights()
+                _set_parameter(self._rollout_model, name, value.to(self.device, copy=True))
+            self._rollout_model.tie_weights()
             for name, buffer in self.policy.model.named_buffers():
-                _owner(self._sampler, name)._buffers[name.rpartition(".")[2]] = buffer
+                _owner(self._rollout_model, name)._buffers[name.rpartition(".")[2]] = buffer
             with _plain_linear():
-                yield self._sampler
+                yield self._rollout_model
         finally:
-            for name, parameter in self._sampler.named_parameters():
-                _set_parameter(self._sampler, name, torch.empty_like(parameter, device="meta"))
+            for name, parameter in self._rollout_model.named_parameters():
+                _set_parameter(self._rollout_model, name, torch.empty_like(parameter, device="meta"))
 
     def full_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(name, full tensor) of the HF model's parameters, tied ones once; a collective, in the same order
@@ -150,7 +169,7 @@ class Engine(Processes):
             if self.is_main:
                 state[name] = value.to("cpu", copy=True)
         if self.is_main:
-            self._sampler.save_pretrained(directory, state_dict=state)
+            self._rollout_model.save_pretrained(directory, state_dict=state)
             tokenizer.save_pretrained(directory)
         self.barrier()
 
@@ -179,12 +198,17 @@ class Engine(Processes):
         if self.config.tracker != "none":
             self.accelerator.init_trackers("dapo_ref", config=vars(self.config))
 
+    def track(self, record: Mapping[str, Any]) -> None:
+        """Hands a step's metrics to the tracker."""
+        numbers = {key: value for key, value in record.items() if key != "step" and value is not None}
+        self.accelerator.log(numbers, step=record["step"])
+
     def close(self) -> None:
         """Lets go of DeepSpeed first, then of the process groups."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
         self._zero.destroy()
-        del self._zero, self.policy, self._sampler
+        del self._zero, self.policy, self._rollout_model
         super().close()
 
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import gather_object
+from tqdm import tqdm
 
 from dapo_ref.distributed.watch import CONSEQUENCES, Watch
 
@@ -74,6 +75,20 @@ class Processes:
         """The items of all processes, in the order of their ranks, on every process."""
         self.watch.enter()
         return gather_object(items)
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """This process's part of the work: every W-th item."""
+        return items[self.rank :: self.world_size]
+
+    def gather_in_order(self, mine: Sequence[T]) -> list[T]:
+        """What all processes made of their `share`, on every process, in the order of the items; a
+        collective."""
+        numbered = [(self.rank + i * self.world_size, item) for i, item in enumerate(mine)]
+        return [item for _, item in sorted(self.gather(numbered), key=lambda pair: pair[0])]
+
+    def progress(self, total: int, what: str, leave: bool = False) -> Any:
+        """A progress bar on the main process, where there is a terminal to show it."""
+        return tqdm(total=total, desc=what, leave=leave, disable=None if self.is_main else True)
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Each value summed over the processes."""

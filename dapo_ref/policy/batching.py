@@ -53,10 +53,11 @@ class MicroBatch:
         rows: which responses of the batch, b of them; none in an empty micro-batch.
         input_ids, position_ids: [1, n] or [b, L] prompts and responses.
         packing: who sees whom among the n; None where each response has a row.
-        states: [b, T] where, in `input_ids` flattened, the state stands that predicts a response token.
+        predictors: [b, T] where, in `input_ids` flattened, the token stands whose state predicts a response
+            token: the one before it.
         response_ids: [b, T] the responses, right-padded; what stands in the padding is never used.
-        response_mask: [b, T] True at response tokens.
-        loss_mask: [b, T] the part of it that is trained (all, or less with overlong filtering).
+        response_mask: [b, T] bool, True at the response tokens that are trained: not at padding, and with
+            overlong filtering not at those of truncated responses.
         advantages: [b].
         group_tokens: [b] trained tokens of the whole group of each row.
         old_logprobs: [b, T] log π_old, or None where π_θ still is π_old.
@@ -66,10 +67,9 @@ class MicroBatch:
     input_ids: Tensor
     position_ids: Tensor
     packing: Packing | None
-    states: Tensor
+    predictors: Tensor
     response_ids: Tensor
     response_mask: Tensor
-    loss_mask: Tensor
     advantages: Tensor
     group_tokens: Tensor
     old_logprobs: Tensor | None = None
@@ -86,11 +86,11 @@ def collate(groups: Sequence[Group], overlong_filtering: bool) -> Batch:
     """Lays the responses of all groups out as one batch, group after group.
 
     Args:
-        groups: P groups of the same size.
+        groups: P groups of the same size, with rewards.
         overlong_filtering: leave the tokens of truncated responses out of the loss (§3.4).
 
     Returns:
-        The batch, rewards and advantages still to be filled in.
+        The batch, advantages still to be filled in.
     """
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     truncated = torch.tensor([rollout.truncated for rollout in rollouts])
@@ -98,11 +98,10 @@ def collate(groups: Sequence[Group], overlong_filtering: bool) -> Batch:
     return Batch(
         prompt_ids=[group.prompt_ids for group in groups for _ in group.rollouts],
         response_ids=[rollout.response_ids for rollout in rollouts],
-        correct=torch.tensor([rollout.correct for rollout in rollouts]),
-        truncated=truncated,
         lengths=lengths,
         filtered=truncated if overlong_filtering else torch.zeros_like(truncated),
         group_index=torch.arange(len(groups)).repeat_interleave(len(groups[0].rollouts)),
+        rewards=torch.tensor([rollout.reward for rollout in rollouts]),
     )
 
 
@@ -121,8 +120,8 @@ def minibatches(batch: Batch, responses_per_update: int) -> list[MiniBatch]:
     """
     num_groups = int(batch.group_index[-1]) + 1
     groups_per_update = responses_per_update // (len(batch) // num_groups)
-    pieces = torch.arange(num_groups).tensor_split(-(-num_groups // groups_per_update))
-    return [_minibatch(batch, torch.isin(batch.group_index, piece)) for piece in pieces]
+    parts = torch.arange(num_groups).tensor_split(-(-num_groups // groups_per_update))
+    return [_minibatch(batch, torch.isin(batch.group_index, part)) for part in parts]
 
 
 def _minibatch(batch: Batch, member: Tensor) -> MiniBatch:
@@ -228,15 +227,14 @@ def _micro_batch(batch: Batch, rows: list[int], packed: bool, shared: int) -> Mi
         rows=rows,
         **(_pack(batch, rows, shared) if packed else _pad(batch, rows)),
         response_ids=_padded([batch.response_ids[row] for row in rows]),
-        response_mask=response_mask,
-        loss_mask=overlong_filter(response_mask, batch.filtered[rows]),
+        response_mask=overlong_filter(response_mask, batch.filtered[rows]),
         advantages=batch.advantages[rows],
         group_tokens=group_tokens[batch.group_index[rows]],
     )
 
 
 def _pack(batch: Batch, rows: Sequence[int], shared: int) -> dict[str, Any]:
-    """`input_ids`, `position_ids`, `packing` and `states` of a micro-batch without padding, whose prompts
+    """`input_ids`, `position_ids`, `packing` and `predictors` of a micro-batch without padding, whose prompts
     have the first `shared` tokens in common."""
     ids: list[int] = []
     pieces: list[Piece] = []
@@ -246,21 +244,21 @@ def _pack(batch: Batch, rows: Sequence[int], shared: int) -> dict[str, Any]:
         ids.extend(tokens)
         return pieces[-1].own
 
-    states = []
+    predictors = []
     beginning = [append(batch.prompt_ids[rows[0]][:shared])] if shared else []
     groups = batch.group_index[list(rows)].tolist()
     for i, row in enumerate(rows):
         if i == 0 or groups[i] != groups[i - 1]:
             prompt = append(batch.prompt_ids[row][shared:], *beginning)
         response = append(batch.response_ids[row], *beginning, prompt)
-        # The prompt's last state predicts the first token, and each token's state the next one.
-        states.append([prompt[-1], *response[:-1]])
+        # The prompt's last token predicts the first of the response, and each token the next one.
+        predictors.append([prompt[-1], *response[:-1]])
     positions = [piece.num_before + i for piece in pieces for i in range(len(piece.own))]
     return {
         "input_ids": torch.tensor([ids]),
         "position_ids": torch.tensor([positions]),
         "packing": packing_of(pieces),
-        "states": _padded(states),
+        "predictors": _padded(predictors),
     }
 
 
@@ -275,7 +273,7 @@ def _pad(batch: Batch, rows: Sequence[int]) -> dict[str, Any]:
         "input_ids": input_ids,
         "position_ids": torch.arange(width).expand_as(input_ids),
         "packing": None,
-        "states": _padded([range(at, at + size) for at, size in zip(first, sizes, strict=True)]),
+        "predictors": _padded([range(at, at + size) for at, size in zip(first, sizes, strict=True)]),
     }
 
 
@@ -288,10 +286,9 @@ def _empty_micro_batch(packed: bool) -> MicroBatch:
         input_ids=torch.zeros(1, 2, dtype=torch.long),
         position_ids=torch.arange(2)[None],
         packing=packing_of([Piece(prompt), Piece(response, (prompt,))]) if packed else None,
-        states=torch.zeros(1, 1, dtype=torch.long),
+        predictors=torch.zeros(1, 1, dtype=torch.long),
         response_ids=torch.zeros(1, 1, dtype=torch.long),
         response_mask=nothing,
-        loss_mask=nothing,
         advantages=torch.zeros(1),
         group_tokens=torch.ones(1, dtype=torch.long),
     )

@@ -56,12 +56,12 @@ def merge(old: Rows, new: Rows) -> Rows:
     shift_old, shift_new = width - old.ids.shape[1], width - new.ids.shape[1]
     for i, layer in enumerate(_layers(old.cache)):
         for name in ("keys", "values"):
-            states = getattr(layer, name)
+            columns = getattr(layer, name)
             if new.cache is None:  # prompts of one token
-                added = states.new_zeros(len(new.index), states.shape[1], 0, states.shape[3])
+                added = columns.new_zeros(len(new.index), columns.shape[1], 0, columns.shape[3])
             else:
                 added = getattr(_layers(new.cache)[i], name)
-            padded = [F.pad(x, (0, 0, width - 1 - x.shape[2], 0)) for x in (states, added)]
+            padded = [F.pad(x, (0, 0, width - 1 - x.shape[2], 0)) for x in (columns, added)]
             setattr(layer, name, torch.cat(padded))
     return Rows(
         old.index + new.index,
@@ -86,7 +86,7 @@ class RoomyLayer(DynamicLayer):
             return super().update(key_states, value_states, *args, **kwargs)
         old, new = keys.shape[-2], keys.shape[-2] + key_states.shape[-2]
         room = self._room
-        # Rows taken out or added, and columns cut off, leave other tensors here than views of the room.
+        # Where rows or columns were taken out or added, keys and values are no longer views of the room.
         if room is None or room[0].data_ptr() != keys.data_ptr() or room[0].shape[-2] < new:
             room = [F.pad(x, (0, 0, 0, new - old + self.SPARE)) for x in (keys, values)]
             self._room = room

@@ -134,20 +134,20 @@ class Policy(nn.Module):
         self.model = model
         self.config = model.config
 
-    def forward(self, micro: MicroBatch, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """log π_θ(oᵢₜ | q, oᵢ,<ₜ) and the entropy there, for the response tokens that `mask` names.
+    def forward(self, micro: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
+        """log π_θ(oᵢₜ | q, oᵢ,<ₜ) and the entropy there, for the response tokens that are trained.
 
         The state at a token predicts the next one. Only those states meet the vocabulary: not the prompt's,
         but for its last, and not the padding's.
 
         Args:
             micro: packed or not, as `self.packed` says.
-            mask: [b, T] bool, which response tokens are asked for.
             temperature: of the sampler.
 
         Returns:
-            ([b, T], [b, T]) float32, 0 where the mask is False.
+            ([b, T], [b, T]) float32, 0 where the response mask is False.
         """
+        mask = micro.response_mask
         layout = {"packing": micro.packing} if micro.packing is not None else {}
         output = self.model.base_model(
             input_ids=micro.input_ids, position_ids=micro.position_ids, use_cache=False, **layout
@@ -156,8 +156,8 @@ class Policy(nn.Module):
         head = self.model.get_output_embeddings()
         # A lookup and no index: the state at a prompt's end predicts the first token of all its responses,
         # and the backward pass of an index adds those up in any order.
-        states = F.embedding(micro.states[mask], hidden)
-        logprobs, entropy = head(states, micro.response_ids[mask], temperature)
+        predicting = F.embedding(micro.predictors[mask], hidden)
+        logprobs, entropy = head(predicting, micro.response_ids[mask], temperature)
         empty = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         return empty.masked_scatter(mask, logprobs), empty.masked_scatter(mask, entropy)
 

@@ -41,8 +41,7 @@ class Block:
     """b rows of like length that attention takes together.
 
     The T queries are the last of a row's L keys, each sees the keys up to itself. Rows are filled up on the
-    right with any token; as a key it stands behind all real queries, and as a query nobody asks for its
-    result.
+    right with any token: as a key it stands behind all real queries, and its result as a query is not used.
     """
 
     num_rows: int
@@ -177,10 +176,10 @@ def packed_attention(
     return torch.cat(results)[packing.home][None], None
 
 
-def _rows(states: Tensor, index: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
+def _rows(heads: Tensor, index: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
     """[1, h, n, d] to [b, h, L, d] for each (b, L). One lookup for all, since the backward pass of each is as
     large as the n tokens; and a lookup because that of an index adds up in no fixed order on a GPU."""
-    rows = F.embedding(index, states[0].transpose(0, 1).flatten(1)).unflatten(1, (-1, states.shape[3]))
+    rows = F.embedding(index, heads[0].transpose(0, 1).flatten(1)).unflatten(1, (-1, heads.shape[3]))
     blocks = rows.split([b * length for b, length in sizes])
     return [block.unflatten(0, size).transpose(1, 2) for block, size in zip(blocks, sizes, strict=True)]
 

@@ -195,7 +195,7 @@ class _Sampler:
         config = generation_config(self.sampling, self.end_ids, pad_id=self.end_ids[0])
         batching = ContinuousBatchingConfig(
             max_requests_per_batch=self.sampling.rollout_batch_size,
-            # CPU: what is reserved is also written to, and nobody else's memory is free.
+            # CPU: what is reserved is also written to, so take little of the memory.
             max_memory_percent=0.05 if self.model.device.type == "cpu" else None,
             seed=int(torch.randint(2**31, ())),
             drop_unsupported_processors=False,
@@ -295,7 +295,7 @@ class _Sampler:
 
 
 class _EachToken(StoppingCriteria):
-    """Stops nothing; lets someone know that a token more is there."""
+    """Calls `on_token` after each token; never stops."""
 
     def __init__(self, on_token: OnToken) -> None:
         self.on_token = on_token

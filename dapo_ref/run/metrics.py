@@ -18,8 +18,9 @@ from torch import Tensor
 
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.dynamic_sampling import GroupBuffer
-from dapo_ref.loss import clip_fractions
+from dapo_ref.objective import Clipping
 from dapo_ref.policy.batching import MicroBatch
+from dapo_ref.scoring import rewards_of
 from dapo_ref.types import Group
 from dapo_ref.verifier import Status
 
@@ -30,11 +31,10 @@ class StepMetrics:
 
     timers: dict[str, float] = field(default_factory=dict)
     rollout: dict[str, float] = field(default_factory=dict)
-    updates: int = 0
     skipped_updates: int = 0
     grad_norms: list[float] = field(default_factory=list)
     trained_tokens: int = 0
-    pending_loss: float = 0.0  # of the update in progress, which may be skipped
+    pending_losses: list[float] = field(default_factory=list)  # of the update in progress; it may be skipped
     # Sums of this process, added up over processes when the step ends.
     loss: float = 0.0
     clipped_low: float = 0.0
@@ -51,15 +51,14 @@ class StepMetrics:
         yield
         self.timers[name] = self.timers.get(name, 0.0) + time.perf_counter() - start
 
-    def add_rollout(self, buffer: GroupBuffer[Group], groups: Sequence[Group], rewards: Tensor) -> None:
-        """Counts what was sampled: `groups` are all of the step, kept or not; `rewards` [responses] are
-        theirs."""
+    def add_rollout(self, buffer: GroupBuffer[Group], groups: Sequence[Group]) -> None:
+        """Counts what was sampled: `groups` are all of the step, kept or not."""
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         count = len(rollouts)
         lengths = [len(rollout.response_ids) for rollout in rollouts]
         statuses = [rollout.verdict.status for rollout in rollouts if rollout.verdict]
         self.rollout = {
-            "reward/mean": float(rewards.mean()),
+            "reward/mean": float(rewards_of(groups).mean()),
             "reward/accuracy": sum(rollout.correct for rollout in rollouts) / count,
             "response/length_mean": sum(lengths) / count,
             "response/length_max": max(lengths),
@@ -74,39 +73,39 @@ class StepMetrics:
         }
         self.rollout |= {f"verdict/{status}_frac": statuses.count(status) / count for status in Status}
 
-    def add_old_policy(self, logprobs: Tensor, entropy: Tensor, mask: Tensor) -> None:
-        """Adds tokens whose log-probabilities are π_old's: what was sampled from (Fig. 7)."""
+    def add_old_policy(self, micro: MicroBatch, entropy: Tensor) -> None:
+        """Adds a micro-batch whose `old_logprobs` are filled in: what was sampled from (Fig. 7).
+
+        Args:
+            entropy: [b, T] of π_old.
+        """
+        assert micro.old_logprobs is not None
+        mask = micro.response_mask
         self.sampled_tokens += float(mask.sum())
         self.entropy += float(entropy.detach()[mask].sum())
-        self.prob += float(logprobs.detach()[mask].exp().sum())
+        self.prob += float(micro.old_logprobs[mask].exp().sum())
 
-    def add_microbatch(
-        self,
-        loss: float,
-        logprobs: Tensor,
-        old_logprobs: Tensor,
-        micro: MicroBatch,
-        clip: tuple[float, float],
-    ) -> None:
-        """Adds what one forward pass of an update shows; `clip` is (ε_low, ε_high)."""
-        self.pending_loss += loss
-        ratio = (logprobs.detach() - old_logprobs).exp()
-        low, high = clip_fractions(ratio, micro.advantages, micro.loss_mask, *clip)
-        self.clipped_low += float(low)
-        self.clipped_high += float(high)
-        if micro.loss_mask.any():
-            self.ratio_max = max(self.ratio_max, float(ratio[micro.loss_mask].max()))
+    def add_microbatch(self, loss: Tensor, clipping: Clipping) -> None:
+        """Adds what one forward pass of an update shows."""
+        self.pending_losses.append(float(loss.detach()))
+        self.clipped_low += clipping.low
+        self.clipped_high += clipping.high
+        self.ratio_max = max(self.ratio_max, clipping.ratio_max)
 
-    def add_update(self, grad_norm: float, num_tokens: int) -> None:
-        """Counts one optimiser update; a norm that is not finite is one that was skipped."""
-        self.updates += 1
+    def end_update(self, grad_norm: float, num_tokens: int) -> list[float]:
+        """Counts one optimiser update; a norm that is not finite is one that was skipped.
+
+        Returns:
+            The losses of its micro-batches on this process.
+        """
+        losses, self.pending_losses = self.pending_losses, []
         self.trained_tokens += num_tokens
         if math.isfinite(grad_norm):
             self.grad_norms.append(grad_norm)
-            self.loss += self.pending_loss
+            self.loss += sum(losses)
         else:
             self.skipped_updates += 1
-        self.pending_loss = 0.0
+        return losses
 
     def record(self, processes: Processes, step: int, updates: int, learning_rate: float) -> dict[str, Any]:
         """The line of this step; a collective.

@@ -5,11 +5,15 @@ minutes. So the signal is taken in by a thread of its own: the first one sets a 
 reads where it can stop; one that follows ends the process at once.
 """
 
+import contextlib
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from types import TracebackType
+
+from dapo_ref.distributed.processes import Processes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SAME_S = 1.0
@@ -90,6 +94,58 @@ class StopSignals:
             self._first = now
             self.received = number
             _say(f"{signal.Signals(number).name}: stopping with a checkpoint; once more to leave at once")
+
+
+class StopPoints:
+    """Where in a step a run that was told to stop may do so, on all its processes together.
+
+    Attributes:
+        may_stop: False once the step has changed the weights: those of the last finished step are gone then,
+            and the step is carried to its end.
+    """
+
+    def __init__(self, signals: StopSignals, processes: Processes, interruptible: bool) -> None:
+        """Args:
+        signals: of this process.
+        processes: agree on a stop.
+        interruptible: whether a process may leave sampling alone; on sharded weights they sample in step.
+        """
+        self.may_stop = True
+        self._signals = signals
+        self._processes = processes
+        self._interruptible = interruptible
+
+    def on_token(self) -> None:
+        """To be called while sampling.
+
+        Raises:
+            InterruptedRolloutError: this process was told to stop.
+        """
+        self._processes.watch.alive()
+        if self._signals.received and self._interruptible:
+            raise InterruptedRolloutError
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[None]:
+        """A block that can be discarded; after it all processes stop if one was told to.
+
+        Raises:
+            StoppedError: one was.
+        """
+        with contextlib.suppress(InterruptedRolloutError):
+            yield
+        self.if_told()
+
+    def if_told(self) -> None:
+        """Stops all processes if one of them was told to; a collective.
+
+        Raises:
+            StoppedError: one was.
+        """
+        if self.may_stop:
+            (number,) = self._processes.max([self._signals.received])
+            if number:
+                raise StoppedError(int(number))
 
 
 def _leave_it_to_the_thread(number: int, frame: object) -> None:

@@ -8,12 +8,13 @@ Neither torch nor sympy is imported here: sympy comes with the symbolic stage, w
 from dapo_ref.verifier.decide import check_reference, judge, verify
 from dapo_ref.verifier.equal import is_equivalent
 from dapo_ref.verifier.extract import extract_answer
-from dapo_ref.verifier.pool import VerifierPool
+from dapo_ref.verifier.pool import Ticket, VerifierPool
 from dapo_ref.verifier.recipe import recipe_judge
 from dapo_ref.verifier.verdict import Status, Verdict
 
 __all__ = [
     "Status",
+    "Ticket",
     "Verdict",
     "VerifierPool",
     "check_reference",

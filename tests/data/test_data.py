@@ -217,7 +217,8 @@ def test_a_small_generated_task_gives_all_it_has(monkeypatch: pytest.MonkeyPatch
 
 def test_an_unknown_generated_task_names_the_known_ones() -> None:
     message = refusal("tinny:train")
-    assert message.startswith("tinny:train: no such file, and no generated task tinny; the tasks are ")
+    assert message.startswith("tinny:train: no such file, and no generated task or source 'tinny'; did you ")
+    assert "mean 'tiny'?" in message
     assert " tiny" in message
 
 

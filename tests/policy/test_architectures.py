@@ -24,7 +24,15 @@ from dapo_ref.policy.pretrained import load_plain_model, load_tokenizer
 from dapo_ref.policy.rollout import end_token_ids, sample_groups
 from dapo_ref.run.files import read_metrics
 from tests.support.architecture_worker import EvenIsRight
-from tests.support.helpers import ROOT, filled_batch, greedy, launch, reference_logprobs, sample_with_logprobs
+from tests.support.helpers import (
+    ROOT,
+    OneProcess,
+    filled_batch,
+    greedy,
+    launch,
+    reference_logprobs,
+    sample_with_logprobs,
+)
 from tests.support.standins import STAND_INS, StandIn, build_tokenizer, write
 from tests.test_train import untimed
 
@@ -101,7 +109,7 @@ def test_sampled_and_trained_log_probabilities_are_those_of_a_plain_forward(
     ]
     policy = Policy(stand_in.model)
     for micro in microbatches(batch, range(len(batch)), 400, 1, 0):
-        logprobs, _ = policy(micro, micro.response_mask, temperature)
+        logprobs, _ = policy(micro, temperature)
         for row, found in zip(micro.rows, logprobs.detach(), strict=True):
             trained = found[: len(plain[row])]
             assert torch.allclose(trained, plain[row], rtol=0, atol=1e-5)
@@ -175,21 +183,9 @@ def test_the_loop_trains_and_a_resumed_run_is_the_run_that_was_not_stopped(runs,
     assert all(0 < float((weights[key] - start[key]).abs().max()) < 5e-3 for key in weights)
 
 
-class OneProcess:
-    """What `evaluate.evaluate` asks of the processes of a run."""
-
-    rank, world_size, is_main = 0, 1, False
-
-    def seed(self, *key):
-        torch.manual_seed(0)
-
-    def gather(self, items):
-        return items
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_reads_the_exported_model_and_ends_where_training_did(runs, directories, name):
-    options = evaluate.Options(model=str(runs / name / "whole"), output="unused", samples_per_problem=4)
+    options = evaluate.Options(model=str(runs / name / "whole"), output="unused", samples_per_problem=16)
     config = evaluate.evaluation_config(options)
     tokenizer = load_tokenizer(config.model_dir)
     model = load_plain_model(config)
@@ -197,7 +193,7 @@ def test_evaluation_reads_the_exported_model_and_ends_where_training_did(runs, d
     assert tokenizer.chat_template == STAND_INS[name].template
     prompts = evaluate.load_prompts(config, 3, tokenizer)
     groups = evaluate.evaluate(OneProcess(), config, model, tokenizer, prompts)
-    assert [len(group.rollouts) for group in groups] == [4, 4, 4]
+    assert [len(group.rollouts) for group in groups] == [16, 16, 16]
     ended = [r for group in groups for r in group.rollouts if not r.truncated]
     assert ended
     assert all(r.response_ids[-1] in STAND_INS[name].ends for r in ended)

@@ -20,22 +20,20 @@ def test_collate_keeps_groups_together_and_in_order():
     assert batch.lengths.tolist() == [3, 5, 2, 4, 1, 6]
     flat = [rollout for group in groups for rollout in group.rollouts]
     assert batch.response_ids == [rollout.response_ids for rollout in flat]
-    assert batch.correct.tolist() == [rollout.correct for rollout in flat]
+    assert batch.rewards.tolist() == [rollout.reward for rollout in flat]
     assert batch.prompt_ids == [group.prompt_ids for group in groups for _ in group.rollouts]
     assert not batch.filtered.any()
 
 
 def test_overlong_filtering_trains_all_but_the_truncated():
     batch = collate(random_groups([[3, 5, 4]]), overlong_filtering=True)
-    assert batch.truncated.tolist() == [False, False, True]
     assert batch.filtered.tolist() == [False, False, True]
     # The truncated response leaves the token count of Eq. 12 too: 3 + 5, not 12.
-    batch.rewards = batch.advantages = torch.zeros(3)
+    batch.advantages = torch.zeros(3)
     (mini,) = minibatches(batch, 3)
     assert (mini.num_tokens, mini.num_responses, mini.num_groups) == (8, 3, 1)
     (micro,) = microbatches(batch, mini.rows, 1000, 1, 0)
-    assert micro.loss_mask.sum() == 8
-    assert micro.response_mask.sum() == 12
+    assert micro.response_mask.sum() == 8
     assert micro.group_tokens.tolist() == [8, 8, 8]
 
 
@@ -67,7 +65,7 @@ def test_processes_share_the_rows_and_run_in_step(packed, lengths, budget, world
     for micro in (micro for plan in plans for micro in plan):
         if len(micro.rows) > 1:
             assert micro.input_ids.numel() <= budget
-    tokens = sum(int(micro.loss_mask.sum()) for plan in plans for micro in plan)
+    tokens = sum(int(micro.response_mask.sum()) for plan in plans for micro in plan)
     assert tokens == sum(lengths)
 
 
@@ -132,9 +130,9 @@ def test_rows_of_a_micro_batch_carry_their_own_values(packed):
         ids, positions = micro.input_ids.flatten(), micro.position_ids.flatten()
         for i, row in enumerate(micro.rows):
             prompt, response = batch.prompt_ids[row], batch.response_ids[row]
-            states = micro.states[i, : len(response)]
-            assert ids[states].tolist() == [prompt[-1], *response[:-1]]
-            assert positions[states].tolist() == list(range(len(prompt) - 1, len(prompt + response) - 1))
+            predictors = micro.predictors[i, : len(response)]
+            assert ids[predictors].tolist() == [prompt[-1], *response[:-1]]
+            assert positions[predictors].tolist() == list(range(len(prompt) - 1, len(prompt + response) - 1))
             assert micro.response_ids[i, : len(response)].tolist() == response
             assert micro.response_mask[i].tolist() == [
                 t < len(response) for t in range(micro.response_mask.shape[1])
@@ -152,7 +150,7 @@ def test_a_group_packed_by_hand():
     (micro,) = microbatches(batch, [0, 1], 100, 1, 0)
     assert micro.input_ids.tolist() == [[7, 8, 4, 5, 6]]
     assert micro.position_ids.tolist() == [[0, 1, 2, 2, 3]]
-    assert micro.states.tolist() == [[1, 0], [1, 3]]
+    assert micro.predictors.tolist() == [[1, 0], [1, 3]]
     assert micro.response_ids.tolist() == [[4, 0], [5, 6]]
     assert micro.packing.blocks == [Block(1, 2, 2), Block(2, 2, 4)]
     assert micro.packing.queries.tolist() == [0, 1, *(3, 4), *(2, 2)]
@@ -167,7 +165,7 @@ def test_a_process_without_rows_gets_an_empty_micro_batch(packed):
     (busy,), (idle,) = (microbatches(batch, [0], 100, 2, rank, packed) for rank in range(2))
     assert busy.rows == [0]
     assert idle.rows == []
-    assert not idle.loss_mask.any()
+    assert not idle.response_mask.any()
 
 
 @layouts

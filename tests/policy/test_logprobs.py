@@ -102,7 +102,7 @@ def test_policy_equals_one_row_at_a_time(packed, tied, temperature):
     policy = Policy(model, packed)
     for micro in microbatches(batch, list(rows), 60, 1, 0, packed):
         with torch.no_grad():
-            logp, entropy = policy(micro, micro.loss_mask, temperature)
+            logp, entropy = policy(micro, temperature)
         for i, row in enumerate(micro.rows):
             n = len(batch.response_ids[row])
             torch.testing.assert_close(logp[i, :n], expected[row][0], rtol=1e-4, atol=1e-5)
@@ -117,7 +117,7 @@ def test_end_of_sequence_token_is_trained_where_pad_is_end():
     end = micro.rows.index(0)
     assert micro.response_mask[end].tolist() == [True, False, False, False]
     policy = Policy(random_llama(pad_token_id=2))
-    logp, _ = policy(micro, micro.response_mask, 1.0)
+    logp, _ = policy(micro, 1.0)
     assert logp[end, 0] != 0
 
 
@@ -131,7 +131,7 @@ def test_what_stands_in_the_padding_changes_nothing():
         for i, row in enumerate(micro.rows):
             ids[i, len(batch.prompt_ids[row]) + len(batch.response_ids[row]) :] = fill
         policy.zero_grad()
-        logp, _ = policy(dataclasses.replace(micro, input_ids=ids), micro.loss_mask, 1.0)
+        logp, _ = policy(dataclasses.replace(micro, input_ids=ids), 1.0)
         logp.sum().backward()
         body = [p.grad.clone() for n, p in policy.named_parameters() if "embed" not in n]
         results.append([logp.detach(), *body])

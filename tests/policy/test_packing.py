@@ -57,7 +57,7 @@ def results(
     found = torch.zeros(len(batch), 40)
     weights = torch.linspace(-1, 1, found.numel()).view_as(found)
     for micro in microbatches(batch, range(len(batch)), budget, 1, 0, packed):
-        logprobs, _ = policy(micro, micro.response_mask, 1.0)
+        logprobs, _ = policy(micro, 1.0)
         width = logprobs.shape[1]
         (logprobs * weights[micro.rows, :width]).sum().backward()
         found[micro.rows, :width] = logprobs.detach()
@@ -100,7 +100,7 @@ def test_a_response_does_not_see_its_neighbours():
     for token in (5, 6):
         batch.response_ids[0] = [token] * 4
         (micro,) = microbatches(batch, range(2), 10_000, 1, 0)
-        found.append(policy(micro, micro.response_mask, 1.0)[0].detach())
+        found.append(policy(micro, 1.0)[0].detach())
     assert not torch.equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
 
@@ -144,4 +144,4 @@ def test_generation_finds_the_attention_it_knows():
     assert policy.training
     batch = filled_batch(random_groups([[3]]))
     (micro,) = microbatches(batch, [0], 100, 1, 0)
-    assert policy(micro, micro.response_mask, 1.0)[0].shape == (1, 3)
+    assert policy(micro, 1.0)[0].shape == (1, 3)

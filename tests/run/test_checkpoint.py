@@ -10,20 +10,16 @@ from dapo_ref.config import Config
 from dapo_ref.errors import ConfigError, TrainingError
 from dapo_ref.run import checkpoint
 from dapo_ref.run.folder import RunFolder
+from tests.support.helpers import OneProcess
 
 
-class OneProcess:
+class FakeEngine(OneProcess):
     """The part of the engine that checkpoints need."""
 
-    rank, world_size, is_main = 0, 1, True
-
     def __init__(self):
-        self.watch = SimpleNamespace(doing="")
+        super().__init__()
         self.content = "weights"
         self.error = None
-
-    def gather(self, items):
-        return items
 
     def bytes_of_state(self):
         return 1000
@@ -37,7 +33,7 @@ class OneProcess:
 
 @pytest.fixture
 def engine():
-    return OneProcess()
+    return FakeEngine()
 
 
 @pytest.fixture

@@ -1,16 +1,19 @@
 """`dapo_ref/run/metrics.py`: what a line of `metrics.jsonl` says, and that the file survives a kill."""
 
+import dataclasses
 import json
 import math
 
 import pytest
 import torch
 
+from dapo_ref.config import Config
 from dapo_ref.dynamic_sampling import GroupBuffer
+from dapo_ref.objective import build_objective
 from dapo_ref.policy.batching import microbatches
 from dapo_ref.run.files import MetricsFile, read_metrics
 from dapo_ref.run.metrics import StepMetrics, summary_line
-from tests.support.helpers import filled_batch, random_groups
+from tests.support.helpers import OneProcess, filled_batch, random_groups
 
 LISTED = [
     "step",
@@ -42,19 +45,6 @@ LISTED = [
 ]
 
 
-class OneProcess:
-    """The part of the engine that a record needs."""
-
-    def sum(self, values):
-        return list(values)
-
-    def max(self, values):
-        return list(values)
-
-    def peak_memory_mb(self):
-        return 1.0
-
-
 def record_of(metrics):
     for name in ("rollout", "verify", "logprobs", "update"):
         with metrics.timed(name):
@@ -65,10 +55,13 @@ def record_of(metrics):
 def filled_metrics():
     # Right where p + g is even: group 0 has 2 of 3 right, group 1 has 1 of 3.
     groups = random_groups([[4, 6, 8], [3, 5, 10]])
+    rewards = iter([1.0, -1, 0.5, -1, 1, -1])  # shaped, so that they do not follow from what is right
+    for group in groups:
+        group.rollouts[:] = [dataclasses.replace(rollout, reward=next(rewards)) for rollout in group.rollouts]
     buffer = GroupBuffer(2)
     buffer.add(groups, torch.tensor([[r.correct for r in g.rollouts] for g in groups]))
     metrics = StepMetrics()
-    metrics.add_rollout(buffer, groups, torch.tensor([1.0, -1, 0.5, -1, 1, -1]))
+    metrics.add_rollout(buffer, groups)
     return metrics
 
 
@@ -99,11 +92,14 @@ def test_policy_figures_by_hand():
     # Â > 0: ratios 1.3 (clipped high) and 1.2; Â < 0: ratios 0.7 (clipped low) and 1.5, of 4 tokens.
     logprobs[order[0]] = torch.tensor([1.3, 1.2]).log()
     logprobs[order[1]] = torch.tensor([0.7, 1.5]).log()
-    metrics.add_microbatch(0.25, logprobs, old, micro, (0.2, 0.28))
-    metrics.add_update(grad_norm=2.0, num_tokens=4)
+    micro.old_logprobs = old
+    objective = build_objective(Config(clip_eps_low=0.2, clip_eps_high=0.28))
+    metrics.add_microbatch(torch.tensor(0.25), objective.clipping(logprobs, micro))
+    assert metrics.end_update(grad_norm=2.0, num_tokens=4) == [0.25]
     # Probabilities 1/2 and 1/4 where valid; the third position is padding.
-    mask = torch.tensor([[True, True, False]])
-    metrics.add_old_policy(torch.tensor([[0.5, 0.25, 9.0]]).log(), torch.tensor([[0.1, 0.3, 9.0]]), mask)
+    micro.response_mask = torch.tensor([[True, True, False]])
+    micro.old_logprobs = torch.tensor([[0.5, 0.25, 9.0]]).log()
+    metrics.add_old_policy(micro, torch.tensor([[0.1, 0.3, 9.0]]))
     record = record_of(metrics)
     assert record["policy/clip_frac_high"] == pytest.approx(1 / 4)
     assert record["policy/clip_frac_low"] == pytest.approx(1 / 4)
@@ -115,7 +111,7 @@ def test_policy_figures_by_hand():
 
 def test_a_skipped_update_is_counted_and_leaves_the_line_valid_json():
     metrics = filled_metrics()
-    metrics.add_update(grad_norm=math.inf, num_tokens=4)
+    metrics.end_update(grad_norm=math.inf, num_tokens=4)
     record = record_of(metrics)
     assert record["updates/skipped"] == 1
     assert record["grad_norm"] is None

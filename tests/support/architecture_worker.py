@@ -16,13 +16,15 @@ from accelerate.state import AcceleratorState
 from dapo_ref.config import Config, read_config
 from dapo_ref.data import Problem, keep_short_prompts, load_problems
 from dapo_ref.distributed.engine import Engine
+from dapo_ref.objective import build_objective
 from dapo_ref.policy.pretrained import load_tokenizer
 from dapo_ref.run.command import leave
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.run.preemption import StopSignals
+from dapo_ref.run.session import Session
 from dapo_ref.types import Group, Rollout
 from dapo_ref.verifier import Status, Verdict
-from train import Trainer
+from train import train
 
 
 class EvenIsRight:
@@ -32,22 +34,21 @@ class EvenIsRight:
         """Nothing to prepare."""
 
     def score(self, groups: Sequence[Group]) -> list[Group]:
-        """The groups with their verdicts."""
+        """The groups with their verdicts and rewards."""
         return [
-            dataclasses.replace(
-                group, rollouts=[dataclasses.replace(r, verdict=verdict(r)) for r in group.rollouts]
-            )
+            dataclasses.replace(group, rollouts=[scored(rollout) for rollout in group.rollouts])
             for group in groups
         ]
 
 
-def verdict(rollout: Rollout) -> Verdict:
+def scored(rollout: Rollout) -> Rollout:
     even = len(rollout.response_ids) % 2 == 0
-    return Verdict(correct=even, status=Status.CORRECT if even else Status.WRONG, answer=None)
+    verdict = Verdict(correct=even, status=Status.CORRECT if even else Status.WRONG, answer=None)
+    return dataclasses.replace(rollout, verdict=verdict, reward=1.0 if even else -1.0)
 
 
 def run(config: Config) -> Engine:
-    """`train.run` without the command line and with the other scorer; the engine is left open."""
+    """`train.main` without the command line and with the other scorer; the engine is left open."""
     AcceleratorState._reset_state(reset_partial_state=True)
     tokenizer = load_tokenizer(config.model_dir)
     problems = load_problems(config.data, prompt_template=config.prompt_template)
@@ -55,10 +56,10 @@ def run(config: Config) -> Engine:
     folder = RunFolder(Path(config.output_dir))
     folder.open(config)
     engine = Engine(config)
-    trainer = Trainer(config, engine, EvenIsRight(), tokenizer, prompts, folder, StopSignals())
-    if config.resume:
-        trainer.resume()
-    trainer.train()
+    objective = build_objective(config)
+    session = Session(config, engine, objective, EvenIsRight(), tokenizer, prompts, folder, StopSignals())
+    session.begin()
+    train(session)
     return engine
 
 

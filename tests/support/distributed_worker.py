@@ -14,32 +14,35 @@ from accelerate.state import AcceleratorState
 from dapo_ref.config import Config
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome
+from dapo_ref.objective import build_objective
 from dapo_ref.policy.rollout import sample_groups
 from dapo_ref.run.command import leave
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.run.metrics import StepMetrics
 from dapo_ref.run.preemption import StopSignals
-from dapo_ref.scoring import rewards_of
+from dapo_ref.run.session import Session
 from dapo_ref.verifier import VerifierPool
 from tests.support.helpers import char_tokenizer, filled_batch, random_groups
-from train import Trainer
+from train import learning_rate, update_policy
 
 
 def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned: bool) -> dict:
     """One rollout step's updates on fixed groups, one of whose advantages may be nan; the metrics record."""
     folder = RunFolder(Path(config.output_dir))
-    trainer = Trainer(config, engine, None, char_tokenizer(), random_groups(shape), folder, StopSignals())
-    trainer.folder.path.mkdir(parents=True, exist_ok=True)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    objective, prompts = build_objective(config), random_groups(shape)
+    session = Session(config, engine, objective, None, char_tokenizer(), prompts, folder, StopSignals())
+    session.learning_rate = learning_rate(config, step=0)
     groups = random_groups(shape)
     buffer = GroupBuffer(len(groups), any_outcome)
     buffer.add(groups, torch.tensor([[r.correct for r in g.rollouts] for g in groups]))
     metrics = StepMetrics()
-    metrics.add_rollout(buffer, groups, rewards_of(groups, config))
+    metrics.add_rollout(buffer, groups)
     batch = filled_batch(groups, config.overlong_filtering)
     if poisoned:
         batch.advantages[0] = torch.nan
-    trainer.update_policy(0, batch, metrics)
-    return metrics.record(engine, 1, trainer.updates, config.learning_rate)
+    update_policy(session, batch, metrics)
+    return metrics.record(engine, 1, session.updates, config.learning_rate)
 
 
 def full_state(engine: Engine) -> dict[str, torch.Tensor]:
@@ -59,18 +62,18 @@ def check_rollouts(engine: Engine, config: Config) -> dict:
     prompts = [(g.problem, g.prompt_ids) for g in random_groups([[1]] * 4)]
     before = is_sharded(engine)
     widths = []
-    with engine.sampler() as model:
+    with engine.rollout_model() as model:
         watch = model.base_model.register_forward_pre_hook(
             lambda module, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
         )
-        mine = prompts[engine.rank :: engine.world_size]
+        mine = engine.share(prompts)
         linear_inside = torch.nn.functional.linear is torch._C._nn.linear
         engine.seed(1)
         groups = sample_groups(model, char_tokenizer(), mine, config.sampling, [2])
         watch.remove()
     after = is_sharded(engine)
     try:
-        with engine.sampler():
+        with engine.rollout_model():
             raise RuntimeError("in the middle of generation")
     except RuntimeError:
         after_raising = is_sharded(engine)

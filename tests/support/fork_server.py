@@ -13,6 +13,7 @@ there were.
 """
 
 import contextlib
+import dataclasses
 import errno
 import json
 import math
@@ -37,13 +38,14 @@ from dapo_ref.run import folder as run_folder
 from dapo_ref.run.command import exit_code, leave
 from dapo_ref.run.files import MetricsFile
 from dapo_ref.run.manifest import HashingFile
+from dapo_ref.run.preemption import StopPoints
 from dapo_ref.scoring import Scorer
 
 ANSWER = "answer: "
 LONGEST_RUN_S = 400
 
 EVENTS = {
-    "token": (train.Trainer, "on_token"),
+    "token": (StopPoints, "on_token"),
     "score": (Scorer, "score"),
     "gather": (Engine, "gather"),
     "rollouts": (run_folder.RunFolder, "write_rollouts"),
@@ -140,13 +142,13 @@ def poison(faults, rank):
 
         def loss(*args):
             calls["loss"] += 1
-            value = objective(*args)
+            value = objective.loss(*args)
             for fault in faults:
                 if rank in fault["ranks"] and fault["event"] == "loss" and fault["count"] == calls["loss"]:
                     value = value + (math.inf if fault["action"] == "inf" else value * math.nan)
             return value
 
-        return loss
+        return dataclasses.replace(objective, loss=loss)
 
     train.build_objective = poisoned
 
@@ -186,7 +188,7 @@ def run_rank(order, rank, port):
     faults = Faults(order["faults"], rank)
     faults.install()
     poison(order["faults"], rank)
-    code = exit_code(reshard if order.get("reshard") else train.run, order["argv"])
+    code = exit_code(reshard if order.get("reshard") else train.main, order["argv"])
     Path(f"{order['log']}.{rank}.events").write_text(json.dumps(faults.calls))
     leave(code)
 

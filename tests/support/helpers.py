@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from dapo_ref.data import Problem
+from dapo_ref.distributed.processes import Processes
 from dapo_ref.loss import group_advantages
 from dapo_ref.policy import rollout
 from dapo_ref.policy.batching import collate
@@ -24,6 +26,32 @@ ROOT = Path(__file__).resolve().parents[2]
 PAD, BOS, END = 0, 1, 2
 CHARACTERS = [chr(code) for code in range(32, 127)] + ["\n"]
 VOCABULARY = ["<|pad|>", "<|bos|>", "<|end|>", *CHARACTERS]
+
+
+class OneProcess(Processes):
+    """The only process of a run, without a process group."""
+
+    rank, world_size, is_main = 0, 1, True  # type: ignore[assignment]
+    device = torch.device("cpu")  # type: ignore[assignment]
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._watch = SimpleNamespace(doing="", alive=lambda: None, enter=lambda: None)  # type: ignore[assignment]
+
+    def gather(self, items: list[Any]) -> list[Any]:
+        return list(items)
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+    def max(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+    def barrier(self) -> None:
+        pass
+
+    def peak_memory_mb(self) -> float:
+        return 1.0
 
 
 def char_tokenizer() -> PreTrainedTokenizerFast:
@@ -84,16 +112,16 @@ def random_groups(shape: Sequence[Sequence[int]], seed: int = 0) -> list[Group]:
             ids = [rng.randrange(3, len(VOCABULARY)) for _ in range(length - (not truncated))]
             status = Status.CORRECT if (p + g) % 2 == 0 else Status.WRONG
             verdict = Verdict(correct=status is Status.CORRECT, status=status, answer=None)
-            rollouts.append(Rollout(ids + [END] * (not truncated), "", truncated, verdict))
+            reward = 1.0 if verdict.correct else -1.0
+            rollouts.append(Rollout(ids + [END] * (not truncated), "", truncated, verdict, reward))
         prompt = [BOS] + [rng.randrange(3, len(VOCABULARY)) for _ in range(rng.randrange(1, 9))]
         groups.append(Group(Problem((), "0", f"test#{p}"), prompt, rollouts))
     return groups
 
 
 def filled_batch(groups: Sequence[Group], overlong_filtering: bool = False) -> Batch:
-    """The batch of some groups, rewards ±1 and advantages filled in."""
+    """The batch of some groups, advantages filled in."""
     batch = collate(groups, overlong_filtering)
-    batch.rewards = torch.where(batch.correct, 1.0, -1.0)
     batch.advantages = group_advantages(batch.rewards.view(len(groups), -1)).flatten()
     return batch
 

@@ -110,6 +110,41 @@ def eq8_objective(groups: list[Group], eps_low: float, eps_high: float) -> float
     return over_questions / len(groups)
 
 
+def gspo_objective(groups: list[Group], eps_low: float, eps_high: float) -> float:
+    """GSPO (arXiv 2507.18071): mean over questions and responses of min(sᵢ Âᵢ, clip(sᵢ) Âᵢ)."""
+    over_questions = 0.0
+    for group in groups:
+        over_responses = 0.0
+        for response in group:
+            likelihood = old_likelihood = 1.0
+            for t in range(len(response.logprobs)):
+                likelihood *= math.exp(response.logprobs[t])
+                old_likelihood *= math.exp(response.old_logprobs[t])
+            ratio = (likelihood / old_likelihood) ** (1 / len(response.logprobs))
+            over_responses += eq10_term(ratio, response.advantage, eps_low, eps_high)
+        over_questions += over_responses / len(group)
+    return over_questions / len(groups)
+
+
+def cispo_weight(response: Response, t: int, eps_low: float, eps_high: float) -> float:
+    """The clipped weight of MiniMax-M1 (arXiv 2506.13585), which has no gradient."""
+    ratio = eq9_ratio(response.logprobs[t], response.old_logprobs[t])
+    return min(max(ratio, 1 - eps_low), 1 + eps_high)
+
+
+def cispo_objective(groups: list[Group], eps_low: float, eps_high: float) -> float:
+    """CISPO (arXiv 2506.13585): weight · Âᵢ · log π over all tokens, divided by their number."""
+    total = 0.0
+    tokens = 0
+    for group in groups:
+        for response in group:
+            for t in range(len(response.logprobs)):
+                weight = cispo_weight(response, t, eps_low, eps_high)
+                total += weight * response.advantage * response.logprobs[t]
+                tokens += 1
+    return total / tokens
+
+
 def eq12_objective(groups: list[Group], eps_low: float, eps_high: float) -> float:
     """Eq. 12 over the tokens of the mini-batch: every token of every group has the same weight (D1)."""
     total = 0.0

@@ -1,0 +1,198 @@
+"""GSPO and CISPO in `dapo_ref/loss.py`: their papers' equations, gradients, invariances, harmless padding."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dapo_ref.loss import (
+    cispo_surrogate,
+    gspo_surrogate,
+    masked_ratio,
+    sample_level_mean,
+    sequence_ratio,
+    token_level_mean,
+)
+from tests.support import oracle
+from tests.support.oracle import Group, ragged_groups
+
+LOW, HIGH = 0.2, 0.28
+CLIP = {"clip_eps_low": LOW, "clip_eps_high": HIGH}
+Surrogate = Callable[..., Tensor]
+
+
+def f64(*rows: object) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def gspo_objective(batch: oracle.Padded, logprobs: Tensor) -> Tensor:
+    args = (logprobs, batch.old_logprobs, batch.advantages, batch.response_mask)
+    return sample_level_mean(gspo_surrogate(*args, **CLIP), batch.response_mask, len(batch.advantages))
+
+
+def cispo_objective(batch: oracle.Padded, logprobs: Tensor) -> Tensor:
+    args = (logprobs, batch.old_logprobs, batch.advantages, batch.response_mask)
+    num_tokens = int(batch.response_mask.sum())
+    return token_level_mean(cispo_surrogate(*args, **CLIP), batch.response_mask, num_tokens)
+
+
+OBJECTIVES = {"gspo": gspo_objective, "cispo": cispo_objective}
+each_objective = pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+
+
+def gradient(objective: Callable[[oracle.Padded, Tensor], Tensor], batch: oracle.Padded) -> Tensor:
+    logprobs = batch.logprobs.clone().requires_grad_()
+    objective(batch, logprobs).backward()
+    assert logprobs.grad is not None
+    return logprobs.grad
+
+
+# --- The ratio of a response --------------------------------------------------------------------------------
+
+
+def test_the_ratio_of_a_response_is_the_geometric_mean_of_its_tokens() -> None:
+    """Ratios 2 and 8: √16 = 4. One token of ratio 3: 3. What stands at padding is not seen."""
+    new = f64([2.0, 8.0], [3.0, 100.0]).log()
+    mask = torch.tensor([[True, True], [True, False]])
+    found = sequence_ratio(new, torch.zeros_like(new), mask)
+    torch.testing.assert_close(found, f64([4.0, 4.0], [3.0, 3.0]))
+
+
+def test_a_response_without_trained_tokens_has_ratio_one() -> None:
+    new = f64([math.nan, math.inf])
+    assert sequence_ratio(new, new, torch.zeros(1, 2, dtype=torch.bool)).tolist() == [[1.0, 1.0]]
+
+
+# --- The equations ------------------------------------------------------------------------------------------
+
+
+@given(ragged_groups())
+def test_gspo_matches_its_equation(groups: list[Group]) -> None:
+    batch = oracle.pad(groups, extra=1, filler=math.nan)
+    found = gspo_objective(batch, batch.logprobs).item()
+    assert found == pytest.approx(oracle.gspo_objective(groups, LOW, HIGH), rel=1e-10, abs=1e-12)
+
+
+@given(ragged_groups())
+def test_cispo_matches_its_equation(groups: list[Group]) -> None:
+    batch = oracle.pad(groups, extra=1, filler=math.nan)
+    found = cispo_objective(batch, batch.logprobs).item()
+    assert found == pytest.approx(oracle.cispo_objective(groups, LOW, HIGH), rel=1e-10, abs=1e-12)
+
+
+def test_gspo_clips_the_response_as_a_whole() -> None:
+    """Token ratios 2 and 0.5 have the geometric mean 1: nothing is clipped. 2 and 2 are: Â > 0 at 1.28."""
+    new = f64([2.0, 0.5], [2.0, 2.0]).log()
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    found = gspo_surrogate(new, torch.zeros_like(new), f64(1.0, 1.0), mask, **CLIP)
+    torch.testing.assert_close(found, f64([1.0, 1.0], [1.28, 1.28]))
+
+
+def test_cispo_bounds_the_weight_on_both_sides() -> None:
+    """Weights of ratios 0.5, 1.1, 3: 0.8, 1.1, 1.28, for either sign of Â; times Â · log π."""
+    ratios = f64([0.5, 1.1, 3.0], [0.5, 1.1, 3.0])
+    new = torch.full_like(ratios, -2.0)
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    found = cispo_surrogate(new, new - ratios.log(), f64(1.0, -1.0), mask, **CLIP)
+    torch.testing.assert_close(found, f64([-1.6, -2.2, -2.56], [1.6, 2.2, 2.56]))
+
+
+# --- Gradients ----------------------------------------------------------------------------------------------
+
+
+@given(ragged_groups())
+def test_gspo_spreads_the_gradient_of_a_response_evenly(groups: list[Group]) -> None:
+    """d/d log π of 1/B · min(s Â, …) is s Â / (B |o|) at each token, 0 where the clip binds."""
+    batch = oracle.pad(groups, extra=1)
+    grad = gradient(gspo_objective, batch)
+    ratios = sequence_ratio(batch.logprobs, batch.old_logprobs, batch.response_mask)[:, 0].tolist()
+    responses = [response for group in groups for response in group]
+    for i, (response, ratio) in enumerate(zip(responses, ratios, strict=True)):
+        count = len(response.logprobs)
+        slope = oracle.eq10_slope(ratio, response.advantage, LOW, HIGH) * ratio / count / len(responses)
+        assert grad[i, :count].tolist() == pytest.approx([slope] * count, rel=1e-10, abs=1e-14)
+        assert grad[i, count:].eq(0).all()
+
+
+@given(ragged_groups())
+def test_cispo_leaves_every_token_its_gradient(groups: list[Group]) -> None:
+    """weight · Â / N, with the clipped weight as a constant."""
+    batch = oracle.pad(groups, extra=1)
+    grad = gradient(cispo_objective, batch)
+    num_tokens = int(batch.response_mask.sum())
+    for i, response in enumerate(response for group in groups for response in group):
+        for t in range(len(response.logprobs)):
+            expected = oracle.cispo_weight(response, t, LOW, HIGH) * response.advantage / num_tokens
+            assert grad[i, t].item() == pytest.approx(expected, rel=1e-10, abs=1e-14)
+        assert grad[i, len(response.logprobs) :].eq(0).all()
+
+
+@each_objective
+def test_no_gradient_reaches_the_old_policy(objective: Callable[[oracle.Padded, Tensor], Tensor]) -> None:
+    batch = oracle.pad([[oracle.Response([-1.0, -2.0], [-1.1, -1.9], 0.0, 0.7)]])
+    batch.old_logprobs.requires_grad_()
+    logprobs = batch.logprobs.clone().requires_grad_()
+    objective(batch, logprobs).backward()
+    assert batch.old_logprobs.grad is None or batch.old_logprobs.grad.eq(0).all()
+
+
+def test_gspo_gradcheck_away_from_kinks() -> None:
+    """Ratios of the responses: √(0.9·1.2) = 1.04 and 1.1."""
+    old = f64([-1.0, -2.0], [-1.0, -1.0])
+    new = (old + f64([0.9, 1.2], [1.1, 7.0]).log()).requires_grad_()
+    mask = torch.tensor([[True, True], [True, False]])
+    advantages = f64(0.7, -1.3)
+    assert torch.autograd.gradcheck(lambda x: gspo_surrogate(x, old, advantages, mask, **CLIP)[mask], new)
+
+
+# --- Invariances --------------------------------------------------------------------------------------------
+
+
+@each_objective
+@given(groups=ragged_groups(), filler=st.sampled_from([math.nan, math.inf, -math.inf, 1e30]))
+def test_what_stands_at_padding_changes_nothing(
+    objective: Callable[[oracle.Padded, Tensor], Tensor], groups: list[Group], filler: float
+) -> None:
+    plain, padded = oracle.pad(groups), oracle.pad(groups, 2, filler)
+    width = plain.logprobs.shape[1]
+    torch.testing.assert_close(objective(padded, padded.logprobs), objective(plain, plain.logprobs))
+    grad = gradient(objective, padded)
+    torch.testing.assert_close(grad[:, :width], gradient(objective, plain), rtol=1e-12, atol=0)
+    assert grad[:, width:].eq(0).all()
+
+
+@given(ragged_groups())
+def test_where_nothing_has_moved_all_variants_have_the_gradient_of_the_policy(groups: list[Group]) -> None:
+    """π_θ = π_old: GSPO's is Â/(B|o|), as GRPO's; CISPO's is Â/N, as DAPO's."""
+    batch = oracle.pad(groups)
+    batch.old_logprobs = batch.logprobs
+    mask, advantages = batch.response_mask, batch.advantages.unsqueeze(1)
+    lengths = mask.sum(dim=1, keepdim=True)
+    torch.testing.assert_close(gradient(gspo_objective, batch), advantages / lengths / len(lengths) * mask)
+    torch.testing.assert_close(gradient(cispo_objective, batch), advantages / mask.sum() * mask)
+
+
+# --- Bad input ----------------------------------------------------------------------------------------------
+
+ONES, WIDE, ROWS = torch.ones(2, 3), torch.ones(2, 4), torch.ones(2)
+TRUE = torch.ones(2, 3, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("surrogate", [gspo_surrogate, cispo_surrogate])
+def test_shapes_that_do_not_agree_are_refused(surrogate: Surrogate) -> None:
+    for arguments, name in (
+        ((ONES, WIDE, ROWS, TRUE), "old_logprobs"),
+        ((WIDE, WIDE, ROWS, TRUE), "response_mask"),
+        ((ONES, ONES, ROWS, ONES), "response_mask must be bool"),
+        ((ONES, ONES, torch.ones(3), TRUE), "advantages"),
+    ):
+        with pytest.raises(ValueError, match=name):
+            surrogate(*arguments, **CLIP)
+    with pytest.raises(ValueError, match="response_mask"):
+        sequence_ratio(WIDE, WIDE, TRUE)
+    with pytest.raises(ValueError, match="response_mask"):
+        masked_ratio(WIDE, WIDE, TRUE)
