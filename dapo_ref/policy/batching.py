@@ -278,7 +278,8 @@ def _pad(batch: Batch, rows: Sequence[int]) -> dict[str, Any]:
 
 
 def _empty_micro_batch(packed: bool) -> MicroBatch:
-    """One prompt token, one response token, nothing to train: keeps the collectives of ZeRO-3 in step."""
+    """One prompt token, one response token, nothing to train: this process makes the same collectives as the
+    others."""
     nothing = torch.zeros(1, 1, dtype=torch.bool)
     prompt, response = range(1), range(1, 2)
     return MicroBatch(
