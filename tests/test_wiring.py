@@ -195,10 +195,12 @@ def test_lines_2_to_8_fill_the_batch_in_data_order_with_mixed_groups_alone(
         )
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
-def test_a_round_is_shared_out_and_asks_for_what_is_missing(sample: Any, world_size: int) -> None:
-    runs = sample(world_size, SAMPLING)
-    sizes, missing, qualified, generated = [], 4, 0, 0
+@pytest.mark.parametrize(("world_size", "needed"), [(1, 4), (2, 4), (2, 3)])
+def test_a_round_is_shared_out_and_asks_for_what_is_missing(
+    sample: Any, world_size: int, needed: int
+) -> None:
+    runs = sample(world_size, dataclasses.replace(SAMPLING, prompts_per_step=needed, responses_per_update=2))
+    sizes, missing, qualified, generated = [], needed, 0, 0
     order = stream_order(SAMPLING, 100)
     while missing > 0:  # D4 by hand: what is missing by the rate so far, whole processes, at most 6
         rate = (qualified + 1) / (generated + 1)
@@ -386,6 +388,22 @@ def test_end_of_rollout_writes_all_groups_and_marks_the_kept_ones(session: Sessi
     assert session.acceptance.state_dict() == {"qualified": 1.0, "generated": 2.0}
 
 
+def test_the_prompts_come_in_the_order_of_the_runs_seed(session: Session, tmp_path: Path) -> None:
+    config = dataclasses.replace(session.config, seed=5)
+    found = session_of(session.engine, config, tmp_path).stream.take(4)
+    prompts = [(g.problem, g.prompt_ids) for g in random_groups(RAGGED)]
+    assert found == PromptStream(prompts, seed=5).take(4)
+    assert found != PromptStream(prompts, seed=0).take(4)
+
+
+def test_a_step_without_any_group_ends_the_run(session: Session) -> None:
+    session._folder.open(session.config)
+    buffer = GroupBuffer[Group](2)
+    buffer.add(PUNISHED[:1], torch.tensor([[True, True, True]]))
+    with pytest.raises(TrainingError, match="1 were all correct and 0 all wrong"):
+        session.end_rollout(PUNISHED[:1], buffer, StepMetrics())
+
+
 def test_a_batch_that_is_not_full_is_warned_of_or_ends_the_run(session: Session, caplog: Any) -> None:
     session._folder.open(session.config)
     buffer = GroupBuffer[Group](2, any_outcome)
@@ -439,9 +457,10 @@ def test_checkpoints_come_when_they_are_due(plain_engine: list[Any], tmp_path: P
 def test_a_resumed_run_in_this_process_is_the_run_that_was_not_stopped(
     plain_engine: list[Any], tmp_path: Path
 ) -> None:
-    whole, _ = run_of(tmp_path / "whole", "--rollout_steps=3")
-    run_of(tmp_path / "resumed", "--rollout_steps=2")
-    resumed, _ = run_of(tmp_path / "resumed", "--rollout_steps=3", "--resume")
+    filtered = "--dynamic_sampling=true"  # the size of a round follows from what was accepted before
+    whole, _ = run_of(tmp_path / "whole", filtered, "--rollout_steps=3")
+    run_of(tmp_path / "resumed", filtered, "--rollout_steps=2")
+    resumed, _ = run_of(tmp_path / "resumed", filtered, "--rollout_steps=3", "--resume")
     assert resumed == whole
     for name in ("step_000001.jsonl", "step_000003.jsonl"):
         assert (tmp_path / "whole/rollouts" / name).read_bytes() == (

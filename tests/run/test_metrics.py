@@ -77,6 +77,7 @@ def test_rollout_figures_by_hand():
     assert record["reward/mean"] == pytest.approx(-0.5 / 6)
     assert record["reward/accuracy"] == pytest.approx(3 / 6)
     assert record["response/length_mean"] == pytest.approx(36 / 6)
+    assert record["response/length_max"] == 10
     assert record["response/truncated_frac"] == pytest.approx(2 / 6)
     assert record["tokens/generated"] == 36
     assert record["verdict/wrong_frac"] == pytest.approx(3 / 6)
@@ -190,7 +191,7 @@ def test_masked_tokens_are_in_no_figure_of_the_policy():
 
 def test_groups_that_are_all_right_and_all_wrong_are_counted_apart():
     groups = random_groups([[2, 2]] * 5)
-    buffer = GroupBuffer(5)
+    buffer = GroupBuffer(1)
     correct = torch.tensor([[True, True], [True, True], [False, False], [True, False], [True, True]])
     buffer.add(groups, correct)
     buffer.add(groups[:3], correct[2:])
@@ -200,8 +201,15 @@ def test_groups_that_are_all_right_and_all_wrong_are_counted_apart():
     assert record["sampling/all_correct_frac"] == 4 / 8
     assert record["sampling/all_wrong_frac"] == 2 / 8
     assert (record["sampling/groups_generated"], record["sampling/groups_qualified"]) == (8, 2)
-    assert (record["sampling/rounds"], record["sampling/groups_kept"]) == (2, 2)
-    assert record["response/length_max"] == 2
+    assert (record["sampling/rounds"], record["sampling/groups_kept"]) == (2, 1)
+
+
+def test_what_is_not_finite_is_null_in_the_file():
+    metrics = filled_metrics()
+    metrics.sampled_tokens, metrics.entropy, metrics.ratio_max = 1.0, math.nan, math.inf
+    record = record_of(metrics)
+    assert record["policy/entropy"] is None
+    assert record["policy/ratio_max"] is None
 
 
 def test_sums_and_maxima_are_taken_over_the_processes():
