@@ -53,6 +53,17 @@ def test_gradient_is_softmax_minus_one_hot_by_hand():
     torch.testing.assert_close(bias.grad, torch.tensor([0.25, -0.25]))
 
 
+def test_entropy_does_not_grow_with_the_size_of_the_logits():
+    """Beside float64. At 500 a float32 is known to 2⁻¹⁵ = 3.05e-5, and so is log Z. A log Z that is off by δ
+    moves −Σ p·log p by δ·(H − 1); H is about ln 50 = 3.9, so by 8.9e-5 at most."""
+    torch.manual_seed(0)
+    for shift in (-500.0, -340.0, 0.0, 340.0, 500.0):
+        bias = shift + torch.rand(50)
+        _, entropy = token_logprobs(torch.zeros(1, 1), torch.zeros(50, 1), bias, torch.tensor([0]))
+        logp = bias.double().log_softmax(dim=0)
+        assert entropy.item() == pytest.approx(-(logp.exp() * logp).sum().item(), abs=1e-4), shift
+
+
 def test_no_logits_are_kept_for_backward(monkeypatch):
     # 64 tokens × 1000 words: 64,000 logits. Saved tensors: hidden 64 × 8, weight 1000 × 8, targets and
     # norms 64.
