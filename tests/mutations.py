@@ -539,6 +539,11 @@ MUTATIONS = {
             "grad_weight += grad_logits.T",
             "grad_weight = grad_logits.T",
         ),
+        Mutation(
+            "float32 weight's gradient of the last chunk",
+            "grad_weight.addmm_(grad_logits.T, hidden[rows])",
+            "grad_weight = grad_logits.T @ hidden[rows]",
+        ),
         Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
         Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),
     ],

@@ -40,6 +40,21 @@ def test_values_and_gradients_equal_the_plain_path(monkeypatch, chunk_elements, 
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_the_gradient_of_a_bf16_weight_adds_up_over_chunks(monkeypatch):
+    """7 tokens, 2 a chunk. A bf16 number has 8 bits, each factor and the sum round to 2⁻⁹ of themselves: 3 %
+    of the largest gradient is ample, and the last chunk alone is one token of seven."""
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 2 * 11)
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(7, 5).bfloat16(), torch.randn(11, 5).bfloat16()
+    targets = torch.randint(11, (7,))
+    grads = []
+    for function, dtype in ((plain, torch.float32), (token_logprobs, torch.bfloat16)):
+        leaf = weight.to(dtype).requires_grad_()
+        logp, _ = function(hidden.to(dtype), leaf, None, targets, 1.0)
+        grads.append(torch.autograd.grad(logp.sum(), leaf)[0].float())
+    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=0.03 * grads[0].abs().max().item())
+
+
 def test_gradient_is_softmax_minus_one_hot_by_hand():
     # Two words with logits (ln 3, 0): π = (3/4, 1/4). d log π(word 0) / dz = (1 − 3/4, −1/4) = (0.25, −0.25);
     # at temperature 1 the logits are bias, so that is the gradient of the bias.
