@@ -529,7 +529,12 @@ MUTATIONS = {
             "bias forgotten", "F.linear(hidden, weight, bias).float()", "F.linear(hidden, weight).float()"
         ),
         Mutation("not normalised", ".squeeze(1) - log_norm[rows]", ".squeeze(1)"),
-        Mutation("entropy without the normaliser", "log_norm[rows] - probs.mul_", "-probs.mul_"),
+        Mutation(
+            "entropy of log Z − Σ p·z",
+            "-log_probs.exp().mul_(log_probs).sum(dim=1)",
+            "log_norm[rows] - log_probs.exp().mul_(log_probs + log_norm[rows, None]).sum(dim=1)",
+        ),
+        Mutation("entropy without its sign", "-log_probs.exp()", "log_probs.exp()"),
         Mutation(
             "a token lost at each chunk", "slice(start, start + size)", "slice(start, start + size - 1)"
         ),
@@ -546,6 +551,11 @@ MUTATIONS = {
             "weight's gradient of the last chunk",
             "grad_weight += grad_logits.T",
             "grad_weight = grad_logits.T",
+        ),
+        Mutation(
+            "float32 weight's gradient of the last chunk",
+            "grad_weight.addmm_(grad_logits.T, hidden[rows])",
+            "grad_weight = grad_logits.T @ hidden[rows]",
         ),
         Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
         Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),

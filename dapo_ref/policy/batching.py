@@ -106,7 +106,7 @@ def collate(groups: Sequence[Group], overlong_filtering: bool) -> Batch:
 
 
 def minibatches(batch: Batch, responses_per_update: int) -> list[MiniBatch]:
-    """Cuts a batch into mini-batches of whole groups, in data order, one optimiser update each.
+    """Cuts a batch into mini-batches of whole groups (D10), in data order, one optimiser update each.
 
     A batch that dynamic sampling could not fill is cut into as many mini-batches as it needs, as equal as
     whole groups allow.
