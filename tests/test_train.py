@@ -201,15 +201,20 @@ def test_config_file_is_the_resolved_configuration(runs):
 
 
 def test_evaluation_reads_the_run_and_spreads_over_processes(runs, tmp_path):
-    options = ["--model", str(runs[0]), "--data", "tiny:test:10", "--samples_per_problem", "4"]
-    output = launch(ROOT / "evaluate.py", *options, "--output", str(tmp_path), num_processes=2)
-    results = json.loads((tmp_path / "results.json").read_text())
-    rows = [json.loads(line) for line in (tmp_path / "responses.jsonl").read_text().splitlines()]
-    assert (results["problems"], results["samples_per_problem"], len(rows)) == (10, 4, 40)
-    assert results["avg@4"] == pytest.approx(sum(row["correct"] for row in rows) / 40)
+    options = ["--data", "tiny:test:10", "tiny:train:3", "--samples_per_problem", "4"]
+    model = ["--model", str(runs[0])]
+    output = launch(ROOT / "evaluate.py", *model, *options, "--output", str(tmp_path / "a"), num_processes=2)
+    results = json.loads((tmp_path / "a/results.json").read_text())
+    rows = [json.loads(line) for line in (tmp_path / "a/responses.jsonl").read_text().splitlines()]
+    assert (results["problems"], results["samples_per_problem"], len(rows)) == (13, 4, 52)
+    assert results["avg@4"] == pytest.approx(sum(row["correct"] for row in rows) / 52)
     sources = [row["source"] for row in rows]
     assert sources == [source for source in dict.fromkeys(sources) for _ in range(4)]
     assert f"{results['avg@4']:.4f}" in output
+    # One process, the last checkpoint in place of the exported model: the same weights, the same responses.
+    model = ["--model", str(runs[0] / "checkpoints/step_000003")]
+    launch(ROOT / "evaluate.py", *model, *options, "--output", str(tmp_path / "b"), num_processes=1)
+    assert (tmp_path / "b/responses.jsonl").read_text() == (tmp_path / "a/responses.jsonl").read_text()
 
 
 BAD = {
