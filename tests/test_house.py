@@ -30,6 +30,7 @@ ORDER = [
     "run",
     "tiny",
     "report",
+    "compare",
 ]
 ALONE = {"loss", "reward", "dynamic_sampling"}
 """The paper's own pages import nothing of the project."""
