@@ -5,8 +5,8 @@
     python benchmarks/ladder.py --report_only     # the table and the pictures of what is there
 
 A run is `train.py` on one core, then `ladder_heldout.py` on its checkpoints. What is kept of it is one small
-JSON file; one that exists is not run again, and a run that was interrupted goes on after its newest checkpoint.
-What is compared, and how, was written down before the runs: `ladder_hypotheses.md`.
+JSON file; one that exists is not run again, and a run that was interrupted goes on after its newest
+checkpoint. What is compared, and how, was written down before the runs: `ladder_hypotheses.md`.
 """
 
 import argparse
@@ -160,7 +160,9 @@ KEPT = (
 def collect(folder: Path, name: str, seed: int, heldout: list[dict[str, float]]) -> dict[str, Any]:
     """Curves of a run, a value a rollout step, and its held-out figures with what they had cost by then."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    curves: dict[str, list[float]] = {key: [rounded(line.get(key, 0)) for line in lines] for key in KEPT}
+    curves: dict[str, list[float | None]] = {
+        key: [rounded(line.get(key, 0)) for line in lines] for key in KEPT
+    }
     for file in sorted((folder / "rollouts").glob("step_*.jsonl")):
         for key, value in responses(file).items():
             curves.setdefault(key, []).append(rounded(value))

@@ -1,8 +1,8 @@
 """Held-out avg@k of every checkpoint of a run: `python benchmarks/ladder_heldout.py RUN --output FILE`.
 
 `evaluate.py` loads one model and ends; a run of the ladder leaves ten checkpoints, and starting ten times
-would cost as much as the run. So this one loads the start once and puts the weights of each checkpoint into it.
-The sampler is plain `generate`, the verdict is that of the project's verifier. Runs of one process only.
+would cost as much as the run. So this one loads the start once and puts the weights of each checkpoint into
+it. The sampler is plain `generate`, the verdict is that of the project's verifier. One process only.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def respond(model: Any, tokenizer: Any, questions: Sequence[str], cap: int) -> l
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    responses = []
+    responses: list[tuple[str, int, bool]] = []
     for first in range(0, len(questions), ROWS):
         prompts = [
             tokenizer.apply_chat_template(

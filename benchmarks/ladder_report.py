@@ -8,6 +8,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ PAIRS = [
 ]
 """(with, without): the five steps of Table 1, the whole of it, and DAPO against itself less one technique."""
 
-UPDATES = (320, 640, 1600)
+STEPS_READ = (20, 40, 100)
+"""Rollout steps of 16 updates: 320, 640 and 1,600 updates. Counted in steps, since an update whose responses
+are all filtered is not made."""
 TOKENS = (100_000, 200_000, 400_000)
 
 
@@ -85,8 +88,8 @@ def at(run: Run, axis: str, place: float) -> float | None:
 
 
 def area(run: Run) -> float:
-    """Mean of held-out avg@k over the run: the area under its curve against updates."""
-    points = [(point["updates"], point["avg"]) for point in run["heldout"]]
+    """Mean of held-out avg@k over the run: the area under its curve against rollout steps."""
+    points = [(point["step"], point["avg"]) for point in run["heldout"]]
     pieces = [(x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairwise(points)]
     return float(sum(pieces) / points[-1][0])
 
@@ -94,8 +97,8 @@ def area(run: Run) -> float:
 Measure = Callable[[Run], float | None]
 MEASURES: dict[str, Measure] = {
     "mean over the run": area,
-    **{f"{count:,} updates": (lambda run, count=count: at(run, "updates", count)) for count in UPDATES},
-    **{f"{count:,} tokens": (lambda run, count=count: at(run, "tokens", count)) for count in TOKENS},
+    **{f"step {step}": partial(at, axis="step", place=step) for step in STEPS_READ},
+    **{f"{count:,} tokens": partial(at, axis="tokens", place=count) for count in TOKENS},
 }
 
 
