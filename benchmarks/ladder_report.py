@@ -94,6 +94,18 @@ def area(run: Run) -> float:
     return float(sum(pieces) / points[-1][0])
 
 
+def window(run: Run, key: str, first: int, last: int) -> float:
+    """Mean of a curve over rollout steps, counted from 1, both ends included."""
+    found = [value for value in run["curves"][key][first - 1 : last] if value is not None]
+    return statistics.fmean(found)
+
+
+def rise(run: Run, key: str) -> float:
+    """A curve's last ten steps less its first ten."""
+    steps = len(run["curves"][key])
+    return window(run, key, steps - 9, steps) - window(run, key, 1, 10)
+
+
 Measure = Callable[[Run], float | None]
 MEASURES: dict[str, Measure] = {
     "mean over the run": area,
@@ -115,6 +127,68 @@ def differences(runs: Runs, pair: tuple[str, str], measure: Measure) -> list[flo
 
 
 # --- Tables -------------------------------------------------------------------------------------------------
+
+AROUND_20: dict[str, Any] = {"first": 18, "last": 22}
+AROUND_40: dict[str, Any] = {"first": 38, "last": 42}
+FIGURE_DIFFERENCES: list[tuple[str, str, tuple[str, str], Measure]] = [
+    (
+        "Fig. 2",
+        "entropy around step 20",
+        ("3_clip_higher", "2_overlong_filtering"),
+        partial(window, key="policy/entropy", **AROUND_20),
+    ),
+    (
+        "Fig. 4",
+        "entropy around step 40",
+        ("5_token_level_loss", "4_soft_overlong_punishment"),
+        partial(window, key="policy/entropy", **AROUND_40),
+    ),
+    (
+        "Fig. 4",
+        "response length around step 40",
+        ("5_token_level_loss", "4_soft_overlong_punishment"),
+        partial(window, key="response/length_mean", **AROUND_40),
+    ),
+    (
+        "Fig. 5",
+        "truncated, steps 1 to 20",
+        ("2_overlong_filtering", "1_naive_grpo"),
+        partial(window, key="response/truncated_frac", first=1, last=20),
+    ),
+    (
+        "Fig. 6",
+        "held-out avg@4 at 200,000 tokens",
+        (DAPO, "5_token_level_loss"),
+        partial(at, axis="tokens", place=200_000),
+    ),
+]
+"""(figure, quantity, (with, without), measure); `around` is the mean of five steps."""
+
+FIGURE_RISES = [
+    ("Fig. 3b", "share of all-correct groups", "sampling/all_correct_frac"),
+    ("Fig. 7", "response length", "response/length_mean"),
+    ("Fig. 7", "mean reward", "reward/mean"),
+    ("Fig. 7", "entropy", "policy/entropy"),
+    ("Fig. 7", "mean probability", "policy/mean_prob"),
+]
+"""(figure, quantity, key): the last ten steps less the first ten, of one condition."""
+
+PLAIN = {
+    "accuracy": "reward/accuracy",
+    "groups all right": "sampling/all_correct_frac",
+    "groups all wrong": "sampling/all_wrong_frac",
+    "truncated": "response/truncated_frac",
+    "of these on the right way": "truncated/on_the_right_way",
+    "length, 10th percentile": "length/p10",
+    "length, 90th percentile": "length/p90",
+    "entropy, nats a token": "policy/entropy",
+    "clipped high": "policy/clip_frac_high",
+    "clipped low": "policy/clip_frac_low",
+    "careful": "way/careful",
+    "with a repeat": "way/repeats",
+}
+"""What a plain run shows of the task."""
+SPANS = ((1, 10), (11, 20), (21, 40), (41, 60), (61, 80), (81, 100))
 
 
 def shown(numbers: Sequence[float], sign: str = "") -> str:
@@ -141,7 +215,39 @@ def table(runs: Runs) -> str:
         cells = [bold(shown(numbers, "+"), numbers) for numbers in found]
         rows.append([f"{LABELS[pair[0]]} less {LABELS[pair[1]]}", in_paper(pair), str(len(found[0])), *cells])
     note = "Paired differences by seed ± 95 % interval; bold where it excludes 0."
-    return f"{text}\n{note}\n\n{markdown(head, rows)}\n"
+    text = f"{text}\n{note}\n\n{markdown(head, rows)}\n\n{figures(runs)}\n"
+    return f"{text}\n{plain(runs)}\n" if "1_naive_grpo" in runs else text
+
+
+def figures(runs: Runs) -> str:
+    """The quantities of the paper's figures, as differences by seed."""
+    rows = []
+    for figure, quantity, pair, measure in FIGURE_DIFFERENCES:
+        if numbers := differences(runs, pair, measure):
+            what = f"{quantity}: {LABELS[pair[0]]} less {LABELS[pair[1]]}"
+            rows.append([figure, what, str(len(numbers)), bold(shown(numbers, "+"), numbers)])
+    for figure, quantity, key in FIGURE_RISES:
+        for name in [name for name in ("1_naive_grpo", DAPO) if name in runs]:
+            numbers = [rise(run, key) for run in runs[name].values()]
+            what = f"{quantity}, last ten steps less first ten: {LABELS[name]}"
+            rows.append([figure, what, str(len(numbers)), bold(shown(numbers, "+"), numbers)])
+    return markdown(["figure", "quantity", "seeds", "difference"], rows)
+
+
+def plain(runs: Runs) -> str:
+    """What naive GRPO shows of the task, by spans of rollout steps."""
+    rows = []
+    for what, key in PLAIN.items():
+        spans = [
+            [
+                window(run, key, *span)
+                for run in runs["1_naive_grpo"].values()
+                if len(run["curves"][key]) >= span[0]
+            ]
+            for span in SPANS
+        ]
+        rows.append([what, *(f"{statistics.fmean(found):.3g}" if found else "—" for found in spans)])
+    return markdown(["naive GRPO, steps", *(f"{first}–{last}" for first, last in SPANS)], rows)
 
 
 def in_paper(pair: tuple[str, str]) -> str:

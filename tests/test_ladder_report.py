@@ -46,6 +46,13 @@ def test_interpolation_and_area() -> None:
     assert report.area(one) == pytest.approx(0.45)
 
 
+def test_window_and_rise_of_a_curve() -> None:
+    """1 … 100: steps 18 to 22 have the mean 20; the last ten 95.5, the first ten 5.5."""
+    one = {"curves": {"x": [float(i) for i in range(1, 101)]}}
+    assert report.window(one, "x", 18, 22) == 20.0
+    assert report.rise(one, "x") == 90.0
+
+
 def test_differences_are_of_the_seeds_that_both_have() -> None:
     runs: report.Runs = {
         "1_naive_grpo": {1: run("1_naive_grpo", 1, [0.2, 0.4]), 3: run("1_naive_grpo", 3, [0.2, 0.2])},
@@ -70,7 +77,7 @@ def test_report_of_a_folder(tmp_path: Path) -> None:
         for seed, last in ((1, 0.6), (2, 0.8)):
             file = ladder.result_file(tmp_path, name, seed)
             result = run(name, seed, [0.2, last])
-            result["curves"] = {key: [0.1, 0.2] for key in [*ladder.KEPT, "way/careful"]}
+            result["curves"] = {key: [0.1, 0.2] for key in [*ladder.KEPT, *report.PLAIN.values()]}
             file.write_text(json.dumps(result))
     report.report(tmp_path, tmp_path / "out")
     text = (tmp_path / "out" / "table.md").read_text()
