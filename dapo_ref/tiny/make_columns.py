@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from dapo_ref.tiny.make import BOS, EOS, PAD, UNK, save, train
+from dapo_ref.tiny.make import BOS, EOS, llama, save, tokenizer_of, train
 from dapo_ref.tiny.tasks import COLUMNS, generate
 
 OPENINGS = ("So", "Well", "Now", "Right", "Ok", "Look", "Let's see", "First", "Good", "Fine", "Sure", "Again")
@@ -35,10 +34,6 @@ _PIECES = [
     *(f"={units}\n" for units in range(10)),
     *(f"={total:02d}\n" for total in range(20)),
 ]
-_CHAT_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ message['content'] + eos_token }}"
-    "{% else %}{{ bos_token + message['content'] + '\n' }}{% endif %}{% endfor %}"
-)
 _MAX_TOKENS = 60  # of a demonstration, prompt included; a longer one (rambling) is cut and has no end token
 
 
@@ -193,45 +188,14 @@ def on_the_right_way(question: str, response: str) -> bool:
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """A closed vocabulary in which two digits to be added, and a result, are one token each."""
-    vocab = {piece: i for i, piece in enumerate([PAD, BOS, EOS, UNK, *_PIECES])}
-    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token=UNK))
     openings = "|".join(f"{word}\n" for word in OPENINGS)
     columns = r"[0-9]\+[0-9]|\+[01](?==)|=[0-9][0-9]\n|=[0-9]\n"
-    pattern = rf"{openings}|Hmm\n|Answer: | = \?| \+ |{columns}|\n|[0-9]"
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=BOS,
-        eos_token=EOS,
-        pad_token=PAD,
-        unk_token=UNK,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-        model_max_length=512,
-    )
-    fast.chat_template = _CHAT_TEMPLATE
-    return fast
+    return tokenizer_of(_PIECES, rf"{openings}|Hmm\n|Answer: | = \?| \+ |{columns}|\n|[0-9]")
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A Llama of 0.17 M parameters, embeddings tied, float32."""
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        initializer_range=0.05,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
-    )
-    return LlamaForCausalLM(config)
+    """A Llama of 0.17 M parameters."""
+    return llama(tokenizer, hidden_size=64, intermediate_size=192, num_hidden_layers=3)
 
 
 def encode(
