@@ -17,6 +17,7 @@ import argparse
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -128,7 +129,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return llama(tokenizer, hidden_size=128, intermediate_size=448, num_hidden_layers=4)
 
 
-def llama(tokenizer: PreTrainedTokenizerFast, **sizes: int) -> LlamaForCausalLM:
+def llama(tokenizer: PreTrainedTokenizerFast, **sizes: Any) -> LlamaForCausalLM:
     """A Llama with four heads, embeddings tied, float32."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
