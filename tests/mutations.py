@@ -549,8 +549,8 @@ MUTATIONS = {
         Mutation("sign of the softmax", "probs.mul_(-scale)", "probs.mul_(scale)"),
         Mutation(
             "weight's gradient of the last chunk",
-            "grad_weight += grad_logits.T",
-            "grad_weight = grad_logits.T",
+            "grad_weight += grad_logits.T @ hidden[rows]",
+            "grad_weight = (grad_logits.T @ hidden[rows]).float()",
         ),
         Mutation(
             "float32 weight's gradient of the last chunk",
