@@ -1,9 +1,9 @@
 """DeepSpeed's operators are compiled the first time they are needed: here, before anything else, by one
 process, which says what it compiles.
 
-torch guards a build by a lock file that says nothing of its owner. A build that was killed leaves it, and
-torch waits for it without an end and without a word. So a process takes a lock of our own first, which the
-kernel takes back when the process ends, and then removes torch's lock if no living process builds there.
+torch guards a build by a lock file that does not name its owner. A build that was killed leaves the file, and
+torch then waits for ever and prints nothing. So a process takes a lock of our own first, which the kernel
+releases when the process ends, and then removes torch's lock if no living process builds there.
 """
 
 import contextlib
@@ -92,10 +92,10 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def wait_for(lock: Path, poll_s: float = 0.5) -> None:
-    """Returns when torch's lock is gone: let go by who builds, or removed because nobody does.
+    """Returns when torch's lock is gone: released by the process that builds, or removed because none does.
 
-    A lock is nobody's if no process was seen with it at two looks in a row: the first may have been in the
-    moment between the file and its owner."""
+    A lock has no owner if two checks in a row find no process with it: the first may come between the
+    making of the file and the moment its process can be seen."""
     said, looks = False, 0
     while lock.exists():
         pids = who_builds(lock)
