@@ -18,6 +18,7 @@ from dapo_ref.verifier.verdict import MAX_BITS, TooBigError, UndefinedError, Unp
 MAX_NODES = 2_000  # built in one verdict; a finite sum counts its terms
 MAX_TERMS = 1_000
 MAX_EXPONENT = 4 * MAX_BITS  # of the binary exponent of a number that is not rational: |x| < 2^131072
+MAX_TOWER = 2  # of exponents with names
 MAX_EXPANDED = 300  # terms that an expansion may have
 QUICK_DIGITS = 15  # settle nearly every inequality
 SURE_DIGITS = 1_000  # constants: a relative difference above 10^-800 is seen
@@ -44,6 +45,12 @@ def log2_size(value: Any) -> float:
         raise UndefinedError("not finite")
     floats = [sympy.Float(part, 5)._mpf_ for part in parts]
     return max((float(exponent + size) for _, _, exponent, size in floats), default=float("-inf"))
+
+
+def tower_height(expression: Any) -> int:
+    """How many exponents with names stand on one another."""
+    exponents = [p.exp for p in expression.atoms(sympy.Pow, sympy.exp) if p.exp.free_symbols]
+    return 1 + max(map(tower_height, exponents), default=0)
 
 
 class Builder:
@@ -138,7 +145,10 @@ class Builder:
             raise UndefinedError("0 to a power that is not positive")
         if base.is_Rational and exponent.is_Integer:
             check_power(Fraction(int(base.p), int(base.q)), int(exponent))
-        elif exponent.is_number and exponent not in (sympy.oo, -sympy.oo):
+        elif not exponent.is_number:
+            if tower_height(exponent) >= MAX_TOWER:
+                raise TooBigError("a tower of powers")
+        elif exponent not in (sympy.oo, -sympy.oo):
             size = abs(log2_size(base)) if base.is_number and base != 0 else 1.0
             if log2_size(exponent) > 64 or max(size, 1e-9) * 2 ** log2_size(exponent) > MAX_EXPONENT:
                 raise TooBigError("a large power")

@@ -20,7 +20,7 @@ _MARKDOWN = re.compile(r"\*\*|__|`")
 _WRAPPING = " \t\r\n\"'“”*∎■□✓✔✅🎉"
 _SENTENCE_END = re.compile(r"(?<!\.)[.!。।](?!\.)(?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\s*$)|(?<=\d)。")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
-_PROSE_OR_VERB = re.compile(rf"{_PROSE.pattern}|\bis\b")
+_PROSE_OR_VERB = re.compile(rf"{_PROSE.pattern}|\bis\b|[^\W\d_a-zA-Z]")
 RETRACTION = re.compile(
     r"\b(?:wrong|incorrect|actually|wait|sorry|mistake|correction|oops|instead|rather|should (?:be|have been)|"
     r"recheck|reconsider|not correct|alternatively)\b",
@@ -39,12 +39,12 @@ _VERBS = (
 _VERB = re.compile(_VERBS)
 _VERB_WITH_NUMBER = re.compile(_VERBS + r"[$\\({]{0,3}-?\d")
 _LEAD = re.compile(
-    r"^\s*(?:(?:approximately|exactly|about|roughly|around|only|just|an|a|the)(?=[\s$\\])|≈|~|\\approx|\\sim)\s*",
+    r"^\s*(?:(?:approximately|exactly|about|roughly|around|only|just)(?=[\s$\\])|≈|~|\\approx|\\sim)\s*",
     re.IGNORECASE,
 )
 _TAIL = re.compile(
-    r"(?:\s*\((?:since|because|as|for|by|from|using|where|i\.e\.|see)\s[^()]*(?:\([^()]*\)[^()]*)*\)"
-    r"|\s+(?:because|since|as\s(?:desired|required|claimed|needed))\b.{0,300}"
+    r"(?:\s*\((?:since|because|as|for|by|from|using|where|i\.e\.|see|approximately|approx\.?|about|≈|\\approx)\s?[^()]*(?:\([^()]*\)[^()]*)*\)"
+    r"|[\s—–]+(?:because|since|as\s(?:desired|required|claimed|needed))\b.{0,300}"
     r"|,\s+(?:in total|in all|so|since|because|which|where|when|as|hence|thus|therefore)\b.{0,300}"
     r"|\s+(?:is|as)\s(?:the|our|my)\s(?:\w+\s)?answer|\s*(?:です|となります|である|입니다|이다|है|हैं))[\s.。।]*$",
     re.IGNORECASE | re.DOTALL,

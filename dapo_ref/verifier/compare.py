@@ -16,6 +16,7 @@ from dapo_ref.verifier.names import (
     is_expression,
     is_name,
     name_of,
+    named_tuple,
     strip_name,
 )
 from dapo_ref.verifier.tree import BRACKETED, Node, contains, num, relation, rewrite, symbols, times
@@ -155,6 +156,9 @@ class Comparison:
             return sides[1] if is_name(sides[0]) else None
         if set(ops) != {"="}:
             return None
+        named = named_tuple(sides) if reference is not None else None
+        if named:
+            return Node("()", tuple(in_order_of_names(named)))
         integer = reference is not None and is_integer(reference) is True
         names = [is_name(side) if reference is None else is_asked(side, integer) for side in sides]
         values = [side for side, named in zip(sides, names, strict=True) if not named]
@@ -254,7 +258,8 @@ class Comparison:
 
     def same_percent(self, a: Node, r: Node) -> bool:
         """28 % is 28 (a percent sign is a unit that may be left out) and 0.28, but never an integer's 100-fold."""
-        if self.equal(bare(a, "percent"), bare(r, "percent")):
+        share = None if symbols(r) or contains(r, "percent") else exact_value(r)
+        if (share is None or not 0 < share < 1) and self.equal(bare(a, "percent"), bare(r, "percent")):
             return True
         if contains(a, "percent") and contains(r, "percent"):
             return False

@@ -195,9 +195,9 @@ class ExpressionParser(Cursor):
 
     def number_words(self) -> Node:
         spoken = []
-        while self.sees("text") or (self.sees("op", "-") and self.sees("text", None, 1) and spoken):
+        while self.sees("text") or (self.peek().text in ("-", "and") and self.sees("text", None, 1) and spoken):
             word = self.peek().text.lower()
-            if word != "-":
+            if word not in ("-", "and"):
                 if word not in vocabulary.NUMBER_WORDS and word not in vocabulary.SCALES:
                     break
                 spoken.append(word)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dapo_ref.verifier.tree import STRUCTURES, Node, symbols
+from dapo_ref.verifier.tree import STRUCTURES, Node, relation, symbols
 from dapo_ref.verifier.vocabulary import TRIGONOMETRIC
 
 _FUNCTION_NAMES = frozenset(f"fn:{name}" for name in TRIGONOMETRIC)
@@ -79,6 +79,13 @@ def in_order_of_names(items: list[Node]) -> list[Node]:
     """What a tuple of the named values is: y = 4, x = 3 → 3, 4; a tuple lists its names alphabetically."""
     named = assignments(items)
     return [named[name] for name in sorted(named, key=str)] if named else [strip_name(item) for item in items]
+
+
+def named_tuple(sides: Sequence[Node]) -> list[Node] | None:
+    """The assignments in (y, x) = (3, 4)."""
+    if len(sides) != 2 or any(side.op != "()" for side in sides) or len(sides[0].args) != len(sides[1].args):
+        return None
+    return [relation(("=",), *pair) for pair in zip(sides[0].args, sides[1].args, strict=True)]
 
 
 def group_assignments(items: list[Node]) -> list[Node]:

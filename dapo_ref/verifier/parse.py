@@ -20,6 +20,7 @@ from dapo_ref.verifier.tree import (
     num,
     relation,
     rewrite,
+    symbols,
     times,
     walk,
 )
@@ -105,6 +106,8 @@ class Parser(ExpressionParser):
             parts.append(self.quantity())
         if len(parts) == 1:
             return parts[0]
+        if parts[0].op == "sym" and len(parts) == 2 and not symbols(parts[1]):
+            return relation(("=",), *parts)  # `n: 25`
         written = "".join(token.text for token in self.tokens[start : self.pos])
         return Node("clock" if _CLOCK.fullmatch(written) else "ratio", tuple(parts))
 

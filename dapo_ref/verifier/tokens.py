@@ -172,7 +172,7 @@ class _Tokenizer:
             self.emit("cur", char)
         elif char == '"' and self.after_value():
             self.emit("text", "in")
-        elif char == "." and self.tokens and self.tokens[-1].kind == "text":
+        elif char == "." and self.tokens and self.tokens[-1].kind in ("text", "cur"):
             self.space = True  # an abbreviation, as in "sq. units"
         elif char != "." or self.text[self.pos :].strip(" \t\r\n$})]"):
             raise UnparsableError(f"{char!r} is outside the grammar")  # a full stop may end the text, once
@@ -196,6 +196,8 @@ class _Tokenizer:
             self.emit("op", "%")
         elif lowered in ("degree", "degrees", "deg") and self.after_value():
             self.emit("deg", "deg")
+        elif lowered in ("usd", "eur", "rs", "inr"):
+            self.emit("cur", lowered)
         elif word == "out" and self.after_value() and (match := _OUT_OF.match(self.text, self.pos)):
             self.pos = match.end()
             self.emit("op", "/")
