@@ -5,19 +5,23 @@ Importing this module imports sympy.
 """
 
 import hashlib
+import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import sympy
 
 from dapo_ref.verifier.exact import MAX_FACTORIAL, check_binomial, check_power
-from dapo_ref.verifier.tree import Node, num, rewrite
+from dapo_ref.verifier.tree import Node
 from dapo_ref.verifier.verdict import MAX_BITS, TooBigError, UndefinedError, UnparsableError
 
-MAX_NODES = 2_000  # built in one verdict; a finite sum counts its terms
-MAX_TERMS = 1_000
+MAX_NODES = 2_000  # built in one verdict
+MAX_SQUARE = 4  # matrices that have a determinant or a power
 MAX_EXPONENT = 4 * MAX_BITS  # of the binary exponent of a number that is not rational: |x| < 2^131072
+MAX_ARGUMENT_BITS = 64  # of an angle, a floor or a hyperbolic function
 MAX_TOWER = 2  # of exponents with names
 MAX_EXPANDED = 300  # terms that an expansion may have
 QUICK_DIGITS = 15  # settle nearly every inequality
@@ -25,13 +29,20 @@ SURE_DIGITS = 1_000  # constants: a relative difference above 10^-800 is seen
 SURE_DIGITS_FREE = 120  # with free names, at every point
 POINTS = 6
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(sympy, name) for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh")},
-    **{f"arc{name}": getattr(sympy, f"a{name}") for name in ("sin", "cos", "tan")},
-    **{"tanh": sympy.tanh, "sign": sympy.sign, "max": sympy.Max, "min": sympy.Min},
-}
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
-_UNBOUNDED = frozenset(("sign", "max", "min", "arcsin", "arccos", "arctan"))
+_PERIODIC = {  # and growing functions: their arguments have to be of moderate size
+    **{
+        name: getattr(sympy, name)
+        for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")
+    },
+    **{"floor": sympy.floor, "ceil": sympy.ceiling},
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **_PERIODIC,
+    **{f"arc{name}": getattr(sympy, f"a{name}") for name in ("sin", "cos", "tan")},
+    **{"sign": sympy.sign, "max": sympy.Max, "min": sympy.Min, "abs": sympy.Abs},
+    **{"neg": lambda x: -x, "deg": lambda x: x * sympy.pi / 180, "percent": lambda x: x / 100},
+}
 
 
 def log2_size(value: Any) -> float:
@@ -80,154 +91,97 @@ class Builder:
             return _CONSTANTS[node.args[0]]
         if node.op == "matrix":
             return sympy.ImmutableMatrix([[self(entry) for entry in row.args] for row in node.args])
-        if node.op in ("sum", "prod"):
-            return self.series(node)
-        name = node.op.removeprefix("fn:")
-        handler = getattr(self, "do_" + name, None)
-        if handler is None and name not in _FUNCTIONS:
-            raise UnparsableError(f"{node.op} has no value")
-        arguments = [self(arg) for arg in node.args]
-        result = handler(*arguments) if handler else self.function(name, arguments)
-        if not isinstance(result, sympy.MatrixBase) and result.has(sympy.nan, sympy.zoo):
+        args = [self(arg) for arg in node.args]
+        result = self.matrices(node.op, args) if any(map(is_matrix, args)) else self.apply(node.op, *args)
+        if not is_matrix(result) and result.has(sympy.nan, sympy.zoo):
             raise UndefinedError("not finite")
         return result
 
-    def series(self, node: Node) -> Any:
-        """A sum or product over a short range of integers, term by term."""
-        variable, low, high, body = node.args
-        first, last = self(low), self(high)
-        if not (first.is_Integer and last.is_Integer) or last - first >= MAX_TERMS:
-            raise TooBigError("a long sum")
-        terms = [
-            self(rewrite(body, lambda part, k=k: num(k) if part == variable else None))  # type: ignore[misc]
-            for k in range(int(first), int(last) + 1)
-        ]
-        return self.do_add(*terms) if node.op == "sum" else self.do_mul(*terms)
+    def matrices(self, op: str, args: list[Any]) -> Any:
+        """Sums, products, small powers and determinants of matrices."""
+        small = args[0].shape[0] <= MAX_SQUARE if is_matrix(args[0]) else False
+        try:
+            if op in ("add", "mul"):
+                return reduce(operator.add if op == "add" else operator.mul, args)
+            if op == "div" and not is_matrix(args[1]) and args[1] != 0:
+                return args[0] / args[1]
+            if op == "neg":
+                return -args[0]
+            if op == "pow" and small and args[1].is_Integer and abs(args[1]) <= 20:
+                return args[0] ** args[1]
+            if op == "fn:det" and small:
+                return args[0].det(method="berkowitz")
+        except (sympy.matrices.exceptions.MatrixError, ValueError, TypeError):
+            raise UndefinedError("matrices that do not fit") from None
+        raise UnparsableError("not an operation on matrices")
 
-    def do_add(self, *terms: Any) -> Any:
-        if not any(isinstance(term, sympy.MatrixBase) for term in terms):
-            return sympy.Add(*terms)
-        total = terms[0]
-        for term in terms[1:]:
-            if getattr(term, "shape", None) != getattr(total, "shape", None):
-                raise UndefinedError("shapes differ")
-            total = total + term
-        return total
-
-    def do_mul(self, *factors: Any) -> Any:
-        if not any(isinstance(factor, sympy.MatrixBase) for factor in factors):
-            bits = sum(int(f.p).bit_length() + int(f.q).bit_length() for f in factors if f.is_Rational)
-            if bits > 4 * MAX_BITS:
-                raise TooBigError("a large product")
-            return sympy.Mul(*factors)
-        product = factors[0]
-        for factor in factors[1:]:
-            both = isinstance(product, sympy.MatrixBase) and isinstance(factor, sympy.MatrixBase)
-            if both and product.shape[1] != factor.shape[0]:
-                raise UndefinedError("shapes differ")
-            product = product * factor
-        return product
-
-    def do_neg(self, value: Any) -> Any:
-        return -value
-
-    def do_div(self, top: Any, bottom: Any) -> Any:
-        if bottom == 0 or isinstance(bottom, sympy.MatrixBase):
-            raise UndefinedError("division by zero")
-        return top / bottom
-
-    def do_pow(self, base: Any, exponent: Any) -> Any:
-        if isinstance(base, sympy.MatrixBase):
-            if not (exponent.is_Integer and abs(exponent) <= 20 and base.is_square):
-                raise UndefinedError("a power of a matrix")
-            return base**exponent
-        if base == 0 and exponent.is_nonpositive:
-            raise UndefinedError("0 to a power that is not positive")
-        if base.is_Rational and exponent.is_Integer:
-            check_power(Fraction(int(base.p), int(base.q)), int(exponent))
-        elif not exponent.is_number:
-            if tower_height(exponent) >= MAX_TOWER:
-                raise TooBigError("a tower of powers")
-        elif exponent not in (sympy.oo, -sympy.oo):
-            size = abs(log2_size(base)) if base.is_number and base != 0 else 1.0
-            if log2_size(exponent) > 64 or max(size, 1e-9) * 2 ** log2_size(exponent) > MAX_EXPONENT:
-                raise TooBigError("a large power")
-        return sympy.Pow(base, exponent)
-
-    def do_root(self, radicand: Any, degree: Any) -> Any:
-        if not (degree.is_Integer and 1 <= degree <= 10_000):
-            if degree.is_number:
-                raise UndefinedError("a root of that degree")
-            return sympy.Pow(radicand, 1 / degree)
-        if radicand.is_number and radicand.is_negative and degree % 2:  # ∛−8 = −2
-            return -sympy.Pow(-radicand, 1 / degree)
-        return sympy.Pow(radicand, 1 / degree)
-
-    def do_fact(self, value: Any) -> Any:
-        if value.is_number and not (value.is_Integer and 0 <= value <= MAX_FACTORIAL):
-            raise TooBigError("a factorial out of range")
-        return sympy.factorial(value)
-
-    def do_binom(self, top: Any, bottom: Any) -> Any:
-        if top.is_Integer and bottom.is_Integer:
-            check_binomial(int(top), int(bottom))
-        elif top.is_number or not (bottom.is_Integer and 0 <= bottom <= 50):
-            return sympy.binomial(top, bottom)
-        else:
-            return sympy.ff(top, bottom) / sympy.factorial(bottom)
-        return sympy.binomial(top, bottom)
-
-    def do_abs(self, value: Any) -> Any:
-        return sympy.Abs(value)
-
-    def do_floor(self, value: Any) -> Any:
-        return sympy.floor(value)
-
-    def do_ceil(self, value: Any) -> Any:
-        return sympy.ceiling(value)
-
-    def do_mod(self, left: Any, right: Any) -> Any:
-        if right == 0:
-            raise UndefinedError("mod 0")
-        return sympy.Mod(left, right)
-
-    def do_deg(self, value: Any) -> Any:
-        return value * sympy.pi / 180
-
-    def do_percent(self, value: Any) -> Any:
-        return value / 100
-
-    def do_log(self, value: Any, base: Any) -> Any:
-        if value == 0 or base in (0, 1):
-            raise UndefinedError("a logarithm that does not exist")
-        return sympy.log(value, base)
-
-    def do_gcd(self, *values: Any) -> Any:
-        return self.integers(sympy.igcd, values)
-
-    def do_lcm(self, *values: Any) -> Any:
-        return self.integers(sympy.ilcm, values)
-
-    def integers(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
-        if not all(value.is_Integer for value in values) or len(values) < 2:
-            raise UnparsableError("integers are needed")
-        if sum(int(value).bit_length() for value in values) > MAX_BITS:
-            raise TooBigError("a large multiple")
-        return sympy.Integer(function(*map(int, values)))
-
-    def do_det(self, matrix: Any) -> Any:
-        if not matrix.is_square:
-            raise UndefinedError("not square")
-        if matrix.shape[0] > 4:
-            raise TooBigError("a large determinant")
-        return matrix.det(method="berkowitz")
-
-    def function(self, name: str, arguments: list[Any]) -> Any:
-        if any(isinstance(argument, sympy.MatrixBase) for argument in arguments):
-            raise UndefinedError("a function of a matrix")
-        if name not in _UNBOUNDED and arguments[0].is_number and log2_size(arguments[0]) > 64:
+    def apply(self, op: str, x: Any, y: Any = None, *rest: Any) -> Any:
+        args = [arg for arg in (x, y, *rest) if arg is not None]
+        name = op.removeprefix("fn:")
+        match name:
+            case "add":
+                return sympy.Add(*args)
+            case "mul":
+                if (
+                    sum(int(f.p).bit_length() + int(f.q).bit_length() for f in args if f.is_Rational)
+                    > 4 * MAX_BITS
+                ):
+                    raise TooBigError("a large product")
+                return sympy.Mul(*args)
+            case "div" | "mod":
+                if y == 0:
+                    raise UndefinedError("division by zero")
+                return x / y if name == "div" else sympy.Mod(x, y)
+            case "pow":
+                check_size(x, y)
+                return sympy.Pow(x, y)
+            case "root":
+                if y.is_number and not (y.is_Integer and 1 <= y <= 10_000):
+                    raise UndefinedError("a root of that degree")
+                real = x.is_number and x.is_negative and y.is_odd  # ∛−8 = −2
+                return -sympy.Pow(-x, 1 / y) if real else sympy.Pow(x, 1 / y)
+            case "log":
+                if x == 0 or y in (0, 1):
+                    raise UndefinedError("a logarithm that does not exist")
+                return sympy.log(x, y)
+            case "fact":
+                if x.is_number and not (x.is_Integer and 0 <= x <= MAX_FACTORIAL):
+                    raise TooBigError("a factorial out of range")
+                return sympy.factorial(x)
+            case "binom":
+                if x.is_Integer and y.is_Integer:
+                    check_binomial(int(x), int(y))
+                elif not x.is_number and y.is_Integer and 0 <= y <= 50:
+                    return sympy.ff(x, y) / sympy.factorial(y)
+                return sympy.binomial(x, y)
+            case "gcd" | "lcm" if all(arg.is_Integer for arg in args):
+                if sum(int(arg).bit_length() for arg in args) > MAX_BITS:
+                    raise TooBigError("a large multiple")
+                return sympy.Integer(getattr(math, name)(*map(int, args)))
+        if name not in _FUNCTIONS:
+            raise UnparsableError(f"{op} has no value")
+        if name in _PERIODIC and x.is_number and log2_size(x) > MAX_ARGUMENT_BITS:
             raise TooBigError("a large argument")
-        return _FUNCTIONS[name](*arguments)
+        return _FUNCTIONS[name](*args)
+
+
+def check_size(base: Any, exponent: Any) -> None:
+    """Raise before a power that does not exist or would be too big to look at."""
+    if base == 0 and exponent.is_nonpositive:
+        raise UndefinedError("0 to a power that is not positive")
+    if base.is_Rational and exponent.is_Integer:
+        check_power(Fraction(int(base.p), int(base.q)), int(exponent))
+    elif not exponent.is_number:
+        if tower_height(exponent) >= MAX_TOWER:
+            raise TooBigError("a tower of powers")
+    elif exponent not in (sympy.oo, -sympy.oo):
+        size = abs(log2_size(base)) if base.is_number and base != 0 else 1.0
+        if log2_size(exponent) > 64 or max(size, 1e-9) * 2 ** log2_size(exponent) > MAX_EXPONENT:
+            raise TooBigError("a large power")
+
+
+def is_matrix(value: Any) -> bool:
+    return isinstance(value, sympy.MatrixBase)
 
 
 def build(node: Node) -> Any:
@@ -354,7 +308,7 @@ def numerator(expression: Any) -> Any:
 
 def same_object(left: Any, right: Any) -> bool:
     """Whether two built objects are equal: expressions by value, matrices entry by entry."""
-    matrices = [isinstance(value, sympy.MatrixBase) for value in (left, right)]
+    matrices = [is_matrix(value) for value in (left, right)]
     if not any(matrices):
         return same_value(left, right)
     if not all(matrices) or left.shape != right.shape:

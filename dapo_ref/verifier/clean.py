@@ -14,7 +14,9 @@ _JOINED_BOXES = re.compile(
     r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\}|and|or|和|或)*"
     r"|[^.\n]{0,60}\b(?:and|or)\b[^.\n]{0,60}"
 )
-_MOVES_ON = re.compile(r"\b(?:then|so|thus|hence|therefore|wait|actually|final|finally|answer|which|but)\b", re.I)
+_MOVES_ON = re.compile(
+    r"\b(?:then|so|thus|hence|therefore|wait|actually|final|finally|answer|which|but)\b", re.I
+)
 _TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
 _MARKDOWN = re.compile(r"\*\*|__|`")
 _WRAPPING = " \t\r\n\"'“”*∎■□✓✔✅🎉"

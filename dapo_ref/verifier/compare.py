@@ -81,7 +81,9 @@ class Comparison:
         if len(left) > len(remaining):
             left = [x for k, x in enumerate(left) if not any(self.same(x, y) for y in left[:k])]
         elif len(left) < len(remaining):
-            remaining = [x for k, x in enumerate(remaining) if not any(self.same(x, y) for y in remaining[:k])]
+            remaining = [
+                x for k, x in enumerate(remaining) if not any(self.same(x, y) for y in remaining[:k])
+            ]
         for item in left:
             found = next((k for k, other in enumerate(remaining) if self.same(item, other)), None)
             if found is None:
@@ -125,7 +127,12 @@ class Comparison:
                 return False  # 3 : 0 is the ratio of nothing
             return zeros[0] == zeros[1] and not all(zeros[0]) and all(self.same(x, y) for x, y in crosses)
         ratio, value = (a, r) if a.op == "ratio" else (r, a)
-        if len(ratio.args) != 2 or not is_expression(value) or is_integer(value) or is_integer(ratio.args[1]) is None:
+        if (
+            len(ratio.args) != 2
+            or not is_expression(value)
+            or is_integer(value)
+            or is_integer(ratio.args[1]) is None
+        ):
             return False
         return exact_value(ratio.args[1]) != 0 and self.same(Node("div", ratio.args), value)
 
@@ -168,14 +175,18 @@ class Comparison:
             return None
         return values[-1]
 
-    def rounded_value(self, ops: tuple[str, ...], sides: tuple[Node, ...], reference: Node | None) -> Node | None:
+    def rounded_value(
+        self, ops: tuple[str, ...], sides: tuple[Node, ...], reference: Node | None
+    ) -> Node | None:
         """The exact value before ≈, or what follows it where only a name stands before."""
         where = ops.index("~")
         exact, rounded = sides[: where + 1], sides[where + 1]
         if all(map(is_name, exact)):
             return rounded
         value = exact[0] if where == 0 else self.stated_value(relation(ops[:where], *exact), reference)
-        approximated = reference is not None and is_integer(reference) is False and exact_value(reference) is not None
+        approximated = (
+            reference is not None and is_integer(reference) is False and exact_value(reference) is not None
+        )
         return rounded if approximated and reference is not None and self.same(rounded, reference) else value
 
     def both_relations(self, a: Node, r: Node) -> bool:
@@ -204,7 +215,7 @@ class Comparison:
     def proportional(self, a: Node, r: Node) -> bool:
         """Whether two relations of two sides are the same up to a factor, its sign turning inequalities."""
         sides = (*a.args[1:], *r.args[1:])
-        if len(sides) != 4 or not all(map(is_expression, sides)) or contains(a, "sum", "prod", "matrix"):
+        if len(sides) != 4 or not all(map(is_expression, sides)) or contains(a, "matrix"):
             return False
         if symbols(a) != symbols(r) or not symbols(a):
             return False
@@ -250,7 +261,9 @@ class Comparison:
             return self.same_percent(a, r)
         degrees = in_degrees(a), in_degrees(r)
         if any(degrees):
-            if self.equal(*(bare(node, "deg") if flag else node for node, flag in zip((a, r), degrees, strict=True))):
+            if self.equal(
+                *(bare(node, "deg") if flag else node for node, flag in zip((a, r), degrees, strict=True))
+            ):
                 return all(degrees) or not contains(r if degrees[0] else a, "deg")
             if all(degrees) or exact_value(bare(r if degrees[0] else a, "deg")) is not None:
                 return False

@@ -26,7 +26,9 @@ from dapo_ref.verifier.vocabulary import NO_SOLUTION
 _INTEGER = re.compile(r"[+-]?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)", re.ASCII)
 _TEXT_MACRO = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit|textrm|operatorname)\s*\{([^{}\\]*)\}")
 _WORDS = re.compile(r"\(?\s*([^\W\d_]+(?:[ '-]+[^\W\d_]+)*)\s*\)?")
-_SPELLING = re.compile(r"\\[dt]frac(?![A-Za-z])|\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:! ]|\\displaystyle|\$")
+_SPELLING = re.compile(
+    r"\\[dt]frac(?![A-Za-z])|\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:! ]|\\displaystyle|\$"
+)
 _BLANK = re.compile(r"\s+|(?<=\w)\s+(?=\w)")
 
 

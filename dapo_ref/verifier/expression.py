@@ -26,7 +26,6 @@ class ExpressionParser(Cursor):
         self.in_set = False  # where a bar or a colon begins the condition
         self.bars = 0  # open | … | pairs: inside one, a bar closes it
         self.side_start = 0  # where the side of a relation, or the element of a list, began
-        self.indices: set[str] = set()
 
     def bracketed(self, token: Token) -> Node:
         raise NotImplementedError
@@ -86,7 +85,11 @@ class ExpressionParser(Cursor):
 
     def unit_follows(self, left: Node, start: int) -> bool:
         """Whether all that is left of this side is a unit made of letters, as in `3s` or `20 m/s^2`."""
-        if start != self.side_start or symbols(left) or self.peek(-1).kind not in ("num", "close", "const", "text"):
+        if (
+            start != self.side_start
+            or symbols(left)
+            or self.peek(-1).kind not in ("num", "close", "const", "text")
+        ):
             return False
         index, letters = 0, 0
         while self.peek(index).kind not in SIDE_ENDS or self.peek(index).text == "}":
@@ -109,7 +112,9 @@ class ExpressionParser(Cursor):
                     if level == 0:
                         break
                     index -= 1
-            if self.tokens[self.pos - 1].text != "!" and not (index > 0 and self.tokens[index - 1].text == "^"):
+            if self.tokens[self.pos - 1].text != "!" and not (
+                index > 0 and self.tokens[index - 1].text == "^"
+            ):
                 raise UnparsableError("two numbers side by side")
 
     def signed(self) -> Node:
@@ -168,7 +173,7 @@ class ExpressionParser(Cursor):
     def atom(self) -> Node:
         token = self.peek()
         if token.kind == "big":
-            return self.big_operator(token.text)
+            raise UnsupportedError(token.text)  # a limit, an integral, a sum
         if token.kind == "text" and token.text.lower() in vocabulary.NUMBER_WORDS:
             return self.number_words()
         if token.kind not in _ATOM_KINDS and token.kind != "bar":
@@ -179,9 +184,8 @@ class ExpressionParser(Cursor):
         if token.kind == "id":
             return self.name(token)
         if token.kind == "const":
-            suffix = self.suffix()  # Σ over i: i is a name, not the imaginary unit
-            is_name = suffix or token.text in self.indices
-            return Node("sym" if is_name else "const", (token.text + suffix,))
+            suffix = self.suffix()
+            return Node("sym" if suffix else "const", (token.text + suffix,))
         if token.kind == "func":
             return self.function(token.text)
         if token.kind == "macro":
@@ -195,7 +199,9 @@ class ExpressionParser(Cursor):
 
     def number_words(self) -> Node:
         spoken = []
-        while self.sees("text") or (self.peek().text in ("-", "and") and self.sees("text", None, 1) and spoken):
+        while self.sees("text") or (
+            self.peek().text in ("-", "and") and self.sees("text", None, 1) and spoken
+        ):
             word = self.peek().text.lower()
             if word not in ("-", "and"):
                 if word not in vocabulary.NUMBER_WORDS and word not in vocabulary.SCALES:
@@ -209,32 +215,17 @@ class ExpressionParser(Cursor):
 
     def name(self, token: Token) -> Node:
         """A name with its subscripts and primes; C(n, k) is a binomial."""
-        if token.text == "C" and self.sees("open", "(") and self.sees("num", None, 1) and self.sees("sep", ",", 2):
+        if (
+            token.text == "C"
+            and self.sees("open", "(")
+            and self.sees("num", None, 1)
+            and self.sees("sep", ",", 2)
+        ):
             top, bottom = self.peek(1), self.peek(3)
             if bottom.kind == "num" and self.sees("close", ")", 4):
                 self.pos += 5
                 return Node("binom", (num(number(top.text)), num(number(bottom.text))))
         return Node("sym", (token.text + self.suffix(),))
-
-    def big_operator(self, name: str) -> Node:
-        r"""`\sum_{k=1}^{5} k` and `\prod`, over what is later checked to be a short range of integers.
-
-        Raises:
-            UnsupportedError: a limit, an integral, or any other form of bounds.
-        """
-        self.pos += 1
-        if name not in ("\\sum", "\\prod") or not (self.accept("op", "_") and self.accept("open", "{")):
-            raise UnsupportedError(name)
-        variable = self.peek()
-        self.pos += 1
-        if variable.kind not in ("id", "const") or not self.accept("rel", "="):
-            raise UnsupportedError(name)
-        self.indices.add(variable.text)
-        low = self.expression()
-        if not (self.accept("close", "}") and self.accept("op", "^")):
-            raise UnsupportedError(name)
-        high = self.exponent()
-        return Node(name[1:], (Node("sym", (variable.text,)), low, high, self.product()))
 
     def numeral(self, token: Token) -> Node:
         """A number, one in another base (`31_8` is 25), or the integer part of a mixed number."""

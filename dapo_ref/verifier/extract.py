@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from dapo_ref.verifier.clean import RETRACTION, clean, find_boxes, last_boxes
+from dapo_ref.verifier.clean import RETRACTION, clean, last_boxes
 
 END_OF_TURN = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>"),
@@ -23,8 +23,32 @@ MAX_LABELS = 50  # looked at, from the last one back
 
 _LABEL_WORDS = ("answer", "答案")
 _FOREIGN_LABEL_WORDS = (
-    *("réponse", "antwort", "respuesta", "resposta", "risposta", "ответ", "відповідь", "答え", "解答", "回答", "答"),
-    *("정답", "답", "الإجابة", "الجواب", "उत्तर", "cevap", "yanıt", "odpowiedź", "đáp án", "đáp số", "jawaban"),
+    *(
+        "réponse",
+        "antwort",
+        "respuesta",
+        "resposta",
+        "risposta",
+        "ответ",
+        "відповідь",
+        "答え",
+        "解答",
+        "回答",
+        "答",
+    ),
+    *(
+        "정답",
+        "답",
+        "الإجابة",
+        "الجواب",
+        "उत्तर",
+        "cevap",
+        "yanıt",
+        "odpowiedź",
+        "đáp án",
+        "đáp số",
+        "jawaban",
+    ),
     *("antwoord", "svar", "απάντηση", "คำตอบ", "válasz", "răspuns", "پاسخ"),
 )
 _AFTER_LABEL = re.compile(r"s?(?:\s\w{2,14})?\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")

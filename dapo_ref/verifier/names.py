@@ -14,8 +14,10 @@ def is_symbol(node: Node) -> bool:
 
 def is_applied(node: Node) -> bool:
     """f(3), AB, NO: a letter before letters, numbers or a tuple; 2x is a multiple, not a name."""
-    return node.op == "mul" and is_symbol(node.args[0]) and all(
-        arg.op in ("sym", "num", "()") for arg in node.args[1:]
+    return (
+        node.op == "mul"
+        and is_symbol(node.args[0])
+        and all(arg.op in ("sym", "num", "()") for arg in node.args[1:])
     )
 
 

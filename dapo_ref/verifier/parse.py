@@ -91,7 +91,9 @@ class Parser(ExpressionParser):
             if depth:
                 raise
             self.depth = depth
-            while not (self.peek().kind in ("eof", "rel") or (self.sees("sep") and self.peek().text != "quad")):
+            while not (
+                self.peek().kind in ("eof", "rel") or (self.sees("sep") and self.peek().text != "quad")
+            ):
                 self.pos += 1
             return Node("text", (" ".join(token.text for token in self.tokens[start : self.pos]),))
         if len(operators) > 1:
@@ -130,7 +132,9 @@ class Parser(ExpressionParser):
             spoken.append(self.peek().text)
             self.pos += 1
         joined = " ".join(spoken).casefold()
-        return Node("set", ()) if joined.replace(" ", "") in vocabulary.NO_SOLUTION else Node("text", (joined,))
+        return (
+            Node("set", ()) if joined.replace(" ", "") in vocabulary.NO_SOLUTION else Node("text", (joined,))
+        )
 
     def modulus(self) -> Node:
         if self.accept("macro", "pmod"):

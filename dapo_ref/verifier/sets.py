@@ -75,8 +75,10 @@ def link(left: Node, op: str, right: Node) -> Any:
         bound = build(right)
         if op == "!=":
             return sympy.Complement(_SETS["mathbb_R"], sympy.FiniteSet(bound))
-        return interval(-sympy.oo, bound, True, op == "<") if op in ("<", "<=") else interval(
-            bound, sympy.oo, op == ">", True
+        return (
+            interval(-sympy.oo, bound, True, op == "<")
+            if op in ("<", "<=")
+            else interval(bound, sympy.oo, op == ">", True)
         )
     parts = [part for side in (left, right) for part in walk(side)]
     if len(parts) > MAX_SOLVED_NODES:

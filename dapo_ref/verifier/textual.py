@@ -14,7 +14,9 @@ _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=Tr
 _SUPERSCRIPT_RUN = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
 _SUBSCRIPT_RUN = re.compile(f"[{''.join(_SUBSCRIPTS)}]+")
 _SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000\u200b\u200c\u200d"
-_INVISIBLE = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064\u2066\u2067\u2068\u2069"
+_INVISIBLE = (
+    "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064\u2066\u2067\u2068\u2069"
+)
 _COMMANDS = {
     **{"…": "ldots", "√": "sqrt", "π": "pi", "∞": "infty", "≤": "le", "⩽": "le", "≦": "le", "≥": "ge"},
     **{"⩾": "ge", "≧": "ge", "≠": "ne", "≈": "approx", "≃": "approx", "≅": "approx", "≡": "equiv"},
@@ -36,7 +38,7 @@ _SYMBOLS = {
     **{"。": ".", "∶": ":", "∛": "\\sqrt[3] ", "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}"},
     **{"°": "^\\circ ", "℃": "^\\circ ", "º": "^\\circ "},
     **{char: f"\\frac{{{text[0]}}}{{{text[1]}}}" for char, text in zip(
-        "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞", "12 13 23 14 34 15 25 35 45 16 56 18 38 58 78".split(), strict=True
+        "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞", ["12", "13", "23", "14", "34", "15", "25", "35", "45", "16", "56", "18", "38", "58", "78"], strict=True
     )},
 }  # fmt: skip
 

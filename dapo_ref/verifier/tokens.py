@@ -42,6 +42,15 @@ _RECURRING = re.compile(
     re.ASCII,
 )
 _REPEATED = re.compile(r"(\d{1,12}?)\1+$", re.ASCII)  # what an ellipsis continues
+_KINDS = {
+    char: kind
+    for kind, chars in {
+        **{"open": "([{", "close": ")]}", "op": "+-*/^!%'_:", "rel": "=<>", "sep": ",;", "bar": "|"},
+        "cur": "€£¥₹₽₩¢",
+    }.items()
+    for char in chars
+}
+_PAIRS = {pair: ("rel", op) for pair, op in vocabulary.RELATIONS.items()} | {"**": ("op", "^")}
 _WORD = re.compile(r"[^\W\d_]+")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
 _OUT_OF = re.compile(r"\s+of\s+(?=\d)")
@@ -143,33 +152,18 @@ class _Tokenizer:
 
     def punctuation(self, char: str) -> None:
         pair = self.text[self.pos : self.pos + 2]
-        if pair in ("**", "<=", ">=", "==", "!=", ":=", "~~"):
-            self.pos += 2
-            self.emit("rel", vocabulary.RELATIONS[pair]) if pair != "**" else self.emit("op", "^")
-            return
-        self.pos += 1
-        if char in "([":
-            self.depth += 1
-            self.emit("open", char)
-        elif char in ")]":
-            self.depth = max(0, self.depth - 1)
-            self.emit("close", char)
+        self.pos += 2 if pair in _PAIRS else 1
+        kind = _KINDS.get(char)
+        if pair in _PAIRS:
+            self.emit(*_PAIRS[pair])
         elif char == "{" and self.text[self.pos :].lstrip()[:1] == "}" and self.fits_nothing():
             self.pos = self.text.index("}", self.pos) + 1  # {}5
-        elif char in "{}":
-            self.emit("open" if char == "{" else "close", char)
-        elif char in "+-*/^!%'_:":
-            self.emit("op", char)
-        elif char in "=<>":
-            self.emit("rel", char)
-        elif char in ",;":
-            self.emit("sep", char)
-        elif char == "|":
-            self.emit("bar", char)
+        elif kind:
+            if char in "()[]":
+                self.depth = max(0, self.depth + (1 if kind == "open" else -1))
+            self.emit(kind, char)
         elif char == "&" and self.in_env:
             self.emit("amp", char)
-        elif char in vocabulary.CURRENCY:
-            self.emit("cur", char)
         elif char == '"' and self.after_value():
             self.emit("text", "in")
         elif char == "." and self.tokens and self.tokens[-1].kind in ("text", "cur"):
@@ -178,34 +172,22 @@ class _Tokenizer:
             raise UnparsableError(f"{char!r} is outside the grammar")  # a full stop may end the text, once
 
     def word(self, word: str) -> None:
-        """Classify a run of letters: joiner, function, constant, unit, other text, or separate symbols."""
-        lowered = word.lower()
-        if lowered in vocabulary.JOINERS and (self.tokens or self.prose):
-            self.emit("sep", vocabulary.JOINERS[lowered])
-        elif lowered in vocabulary.FUNCTIONS and len(word) > 1 and not (lowered == "min" and self.after_value()):
-            self.emit("func", lowered)
-        elif word in ("pi", "Pi", "PI"):
-            self.emit("const", "pi")
-        elif lowered in ("inf", "infty", "infinity", "oo"):
-            self.emit("const", "oo")
-        elif word in vocabulary.GREEK and len(word) > 2:
-            self.emit("id", word)
-        elif lowered == "mod":
-            self.emit("op", "mod")
-        elif lowered in ("percent", "pct", "percentage"):
-            self.emit("op", "%")
-        elif lowered in ("degree", "degrees", "deg") and self.after_value():
-            self.emit("deg", "deg")
-        elif lowered in ("usd", "eur", "rs", "inr"):
-            self.emit("cur", lowered)
-        elif word == "out" and self.after_value() and (match := _OUT_OF.match(self.text, self.pos)):
+        """Classify a run of letters: a fixed word, a unit or other text, or separate symbols."""
+        kind, text = vocabulary.WORDS.get(word.lower(), ("", ""))
+        if word == "out" and self.after_value() and (match := _OUT_OF.match(self.text, self.pos)):
             self.pos = match.end()
             self.emit("op", "/")
+        elif self.after_value() and word in ("min", "degree", "degrees", "deg"):
+            self.emit(*(("text", word) if word == "min" else ("deg", "deg")))
+        elif kind and (kind != "sep" or self.tokens or self.prose):
+            self.emit(kind, text)
+        elif word in vocabulary.GREEK and len(word) > 2:
+            self.emit("id", word)
         elif self.is_text(word):
             self.emit("text", word)
         else:
             for letter in word:
-                self.letter(letter)
+                self.emit(*(("const", letter.lower()) if letter in "eiI" else ("id", letter)))
 
     def is_text(self, word: str) -> bool:
         if len(word) == 1:
@@ -215,12 +197,6 @@ class _Tokenizer:
         if len(word) >= 4 and not vocabulary.VOWELS.isdisjoint(word):
             return True
         return self.after_value() and (word == "per" or vocabulary.is_unit_word(word))
-
-    def letter(self, letter: str) -> None:
-        if letter in "eiI":
-            self.emit("const", letter.lower())
-        else:
-            self.emit("id", letter)
 
     def command(self) -> None:
         match = _COMMAND.match(self.text, self.pos)
@@ -243,6 +219,8 @@ class _Tokenizer:
                 self.emit("sep", "quad")
         elif name in vocabulary.TEXT_MACROS or name in vocabulary.FONT_MACROS:
             self.macro(name)
+        elif name in ("\\begin", "\\end"):
+            self.environment(name[1:])
         else:
             self.simple_command(name)
 
@@ -265,14 +243,10 @@ class _Tokenizer:
         return content
 
     def simple_command(self, name: str) -> None:
-        if name in ("\\begin", "\\end"):
-            self.environment(name[1:])
-            return
         if name not in vocabulary.COMMANDS:
             raise UnparsableError(f"unknown command {name[:20]}")
         kind, text = vocabulary.COMMANDS[name]
-        if name in vocabulary.BRACKETS:
-            self.depth = max(0, self.depth + {"open": 1, "close": -1}.get(kind, 0))
+        self.depth = max(0, self.depth + {"open": 1, "close": -1}.get(kind, 0))
         self.emit(kind, text)
 
     def environment(self, which: str) -> None:

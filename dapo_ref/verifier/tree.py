@@ -9,7 +9,7 @@ class Node(NamedTuple):
     """An operator from a fixed list and its arguments.
 
     Leaves: `num` (a Fraction), `sym` (a name), `const` (pi, e, i, oo), `text` (words), `ops` (of a relation).
-    Expressions: `add mul neg div pow root pm mp fact binom abs floor ceil mod log deg percent sum prod` and
+    Expressions: `add mul neg div pow root pm mp fact binom abs floor ceil mod log deg percent` and
     `fn:NAME`; `matrix` of `row`. Values: `unit` (value, unit), `congruent` (value, modulus). Structures:
     `list` (bare), `set`, the brackets `() [] (] [)`, `ratio`, `clock`, `cup cap setminus`, `builder` (element,
     condition), and `rel` (ops, side, side, …).
@@ -21,7 +21,9 @@ class Node(NamedTuple):
 
 LEAVES = frozenset(("num", "sym", "const", "text", "ops"))
 BRACKETED = frozenset(("()", "[]", "(]", "[)"))
-STRUCTURES = frozenset(("text", "list", "set", "ratio", "clock", "cup", "cap", "setminus", "builder", "rel", "unit"))
+STRUCTURES = frozenset(
+    ("text", "list", "set", "ratio", "clock", "cup", "cap", "setminus", "builder", "rel", "unit")
+)
 ARITHMETIC = frozenset(
     ("add", "mul", "neg", "div", "pow", "root", "fact", "binom", "abs", "floor", "ceil", "mod", "deg", "log")
 )
@@ -60,14 +62,11 @@ def contains(node: Node, *ops: str) -> bool:
 
 
 def symbols(node: Node) -> set[str]:
-    """The free names: those of a sum's index are not free."""
+    """The names that occur."""
     if node.op == "sym":
         return {node.args[0]}
     if node.op in LEAVES:
         return set()
-    if node.op in ("sum", "prod"):
-        variable, low, high, body = node.args
-        return symbols(low) | symbols(high) | (symbols(body) - symbols(variable))
     return set().union(*map(symbols, node.args))
 
 

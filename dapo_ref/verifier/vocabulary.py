@@ -15,25 +15,71 @@ GREEK = words(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma "
     "tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar"
 )
+_UNEVALUATED = words("int iint oint sum prod lim limsup liminf partial forall exists nabla bigcup bigcap")
 RELATIONS = {
-    **{"=": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "==": "=", "!=": "!=", ":=": "="},
-    **{"\\le": "<=", "\\leq": "<=", "\\leqslant": "<=", "\\ge": ">=", "\\geq": ">=", "\\geqslant": ">="},
-    **{"\\lt": "<", "\\gt": ">", "\\ne": "!=", "\\neq": "!=", "\\in": "in", "\\equiv": "="},
-    **{"\\approx": "~", "\\simeq": "~", "\\sim": "~", "~~": "~"},
+    "=": "=",
+    "<": "<",
+    ">": ">",
+    "<=": "<=",
+    ">=": ">=",
+    "==": "=",
+    "!=": "!=",
+    ":=": "=",
+    "~~": "~",
 }
-OPERATORS = {
-    **{"\\cdot": "*", "\\times": "*", "\\div": "/", "\\ast": "*", "\\pm": "pm", "\\mp": "mp"},
-    **{"\\mod": "mod", "\\bmod": "mod", "\\choose": "choose", "\\over": "over", "\\colon": ":"},
-}
-BRACKETS = {
-    **dict.fromkeys(("\\{", "\\lbrace"), ("open", "{}")),
-    **dict.fromkeys(("\\}", "\\rbrace"), ("close", "{}")),
-    **dict.fromkeys(("\\langle", "\\lparen"), ("open", "(")),
-    **dict.fromkeys(("\\rangle", "\\rparen"), ("close", ")")),
-    **dict.fromkeys(("\\vert", "\\lvert", "\\rvert", "\\mid", "\\|"), ("bar", "|")),
-    **{"\\lbrack": ("open", "["), "\\rbrack": ("close", "]")},
-    **{"\\lfloor": ("open", "⌊"), "\\rfloor": ("close", "⌋")},
-    **{"\\lceil": ("open", "⌈"), "\\rceil": ("close", "⌉")},
+COMMANDS = {  # command → kind and text of its token
+    **{f"\\{name}": ("func", name) for name in FUNCTIONS},
+    **{f"\\{name}": ("id", name) for name in GREEK},
+    **{f"\\{name}": ("id", f"\\{name}") for name in ("angle", "triangle", "measuredangle")},
+    **{f"\\{name}": ("arrow", f"\\{name}") for name in "to rightarrow Rightarrow implies mapsto".split()},
+    **{f"\\{name}": ("setop", name) for name in ("cup", "cap", "setminus")},
+    **{f"\\{name}": ("big", f"\\{name}") for name in _UNEVALUATED},
+    **{
+        command: (line.split()[0], line.split()[1])
+        for line in r"""
+            rel <=      \le \leq \leqslant
+            rel >=      \ge \geq \geqslant
+            rel <       \lt
+            rel >       \gt
+            rel !=      \ne \neq
+            rel =       \equiv
+            rel ~       \approx \simeq \sim
+            rel in      \in
+            op *        \cdot \times \ast
+            op /        \div
+            op pm       \pm
+            op mp       \mp
+            op mod      \mod \bmod
+            op choose   \choose
+            op over     \over
+            op :        \colon
+            op %        \%
+            op '        \prime
+            cur $       \$
+            const pi    \pi
+            const oo    \infty
+            deg deg     \circ \degree
+            dots ...    \ldots \dots \cdots \dotsc
+            text emptyset  \emptyset \varnothing
+            macro frac  \frac \dfrac \tfrac \cfrac
+            macro binom \binom \dbinom \tbinom
+            macro sqrt  \sqrt
+            macro overline  \overline
+            macro pmod  \pmod
+            open {}     \{ \lbrace
+            close {}    \} \rbrace
+            open (      \langle \lparen
+            close )     \rangle \rparen
+            open [      \lbrack
+            close ]     \rbrack
+            open ⌊      \lfloor
+            close ⌋     \rfloor
+            open ⌈      \lceil
+            close ⌉     \rceil
+            bar |       \vert \lvert \rvert \mid \|
+        """.strip().split("\n")
+        for command in line.split()[2:]
+    },
 }
 IGNORED = words(
     r"\left \right \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \displaystyle \textstyle "
@@ -41,44 +87,20 @@ IGNORED = words(
     r"\therefore \tiny \small \normalsize \large \Large \LARGE \huge \Huge"
 ) | {"\\ ", "\\\n", "\\\t"}
 WITH_SETTING = words(r"\color \textcolor \phantom \hphantom \vphantom \hspace \vspace \label \tag")
-BIG_OPERATORS = words(
-    r"\int \iint \oint \sum \prod \lim \limsup \liminf \partial \forall \exists \nabla \bigcup \bigcap"
-)
 TEXT_MACROS = words(r"\text \mbox \textrm \textbf \textit \textsf \texttt \textnormal \hbox")
 FONT_MACROS = words(
     r"\mathrm \mathbf \mathit \mathsf \mathtt \boldsymbol \bm \operatorname \operatorname* \mathcal \mathbb "
     r"\underline \boxed \fbox \emph \mathop \vec \hat \bar \widehat \overrightarrow"
 )
-MACROS = {
-    **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac"), "frac"),
-    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), "binom"),
-    **{"\\sqrt": "sqrt", "\\overline": "overline", "\\pmod": "pmod"},
+WORDS = {  # plain words, likewise
+    **{name: ("func", name) for name in FUNCTIONS},
+    **dict.fromkeys(("and", "et", "und", "和", "及", "与"), ("sep", "and")),
+    **dict.fromkeys(("or", "oder", "ou", "或"), ("sep", "or")),
+    **dict.fromkeys(("inf", "infty", "infinity", "oo"), ("const", "oo")),
+    **dict.fromkeys(("percent", "pct", "percentage"), ("op", "%")),
+    **{currency: ("cur", currency) for currency in ("usd", "eur", "rs", "inr")},
+    **{"pi": ("const", "pi"), "mod": ("op", "mod")},
 }
-ELLIPSES = words(r"\ldots \dots \cdots \dotsc")
-ARROWS = words(r"\to \rightarrow \Rightarrow \implies \mapsto")
-FIGURES = words(r"\angle \triangle \measuredangle")
-COMMANDS = {  # command → kind and text of its token
-    **{f"\\{name}": ("func", name) for name in FUNCTIONS},
-    **{f"\\{name}": ("id", name) for name in GREEK},
-    **{name: ("rel", text) for name, text in RELATIONS.items()},
-    **{name: ("op", text) for name, text in OPERATORS.items()},
-    **{name: ("macro", text) for name, text in MACROS.items()},
-    **{name: ("dots", "...") for name in ELLIPSES},
-    **{name: ("arrow", name) for name in ARROWS},
-    **{name: ("big", name) for name in BIG_OPERATORS},
-    **{name: ("id", name) for name in FIGURES},
-    **{f"\\{name}": ("setop", name) for name in ("cup", "cap", "setminus")},
-    **dict.fromkeys(("\\emptyset", "\\varnothing"), ("text", "emptyset")),
-    **dict.fromkeys(("\\circ", "\\degree"), ("deg", "deg")),
-    **{"\\%": ("op", "%"), "\\prime": ("op", "'"), "\\$": ("cur", "$")},
-    **{"\\pi": ("const", "pi"), "\\infty": ("const", "oo")},
-    **BRACKETS,
-}
-JOINERS = {
-    **dict.fromkeys(("and", "et", "und", "和", "及", "与"), "and"),
-    **dict.fromkeys(("or", "oder", "ou", "或"), "or"),
-}
-CURRENCY = frozenset("€£¥₹₽₩¢")
 VOWELS = frozenset("aeiouyAEIOUY")
 NO_SOLUTION = words(
     "none nosolution nosolutions norealsolution norealsolutions nosuchnumber emptyset theemptyset noroots "
@@ -89,48 +111,44 @@ NO_SOLUTION = words(
 LETTER_UNITS = words("m g s h L l N J W V K A")
 # What a word after a value may be. A measure has one name, so that two different ones can be told apart …
 MEASURES = {
-    spelling: name
-    for name, spellings in {
-        **{"cm": "cm centimeter centimetre", "mm": "mm millimeter millimetre", "nm": "nm nanometer"},
-        **{"km": "km kilometer kilometre", "m": "m meter metre", "dm": "dm decimeter", "inch": "in inch inche"},
-        **{"foot": "ft foot feet", "yard": "yd yard", "mile": "mi mile", "acre": "acre", "hectare": "hectare ha"},
-        **{"second": "s sec second", "minute": "min minute", "hour": "h hr hour", "day": "day", "ms": "ms"},
-        **{"week": "week", "month": "month", "year": "year yr", "gram": "g gram", "kg": "kg kilogram kilo"},
-        **{"mg": "mg milligram", "pound": "lb pound", "ounce": "oz ounce", "ton": "ton tonne", "L": "l liter litre"},
-        **{"mL": "ml milliliter millilitre", "gallon": "gallon gal", "quart": "quart qt", "pint": "pint pt"},
-        **{"dollar": "dollar usd buck", "cent": "cent ct penny pennie", "euro": "euro eur", "yuan": "yuan rmb"},
-        **{"rupee": "rupee rs", "yen": "yen", "won": "won", "peso": "peso", "N": "n newton", "J": "j joule"},
-        **{"W": "w watt", "kW": "kw", "V": "v volt", "K": "k kelvin", "A": "a ampere amp", "Hz": "hz hertz"},
-        **{"kWh": "kwh", "mol": "mol mole", "calorie": "calorie cal", "mph": "mph", "kph": "kph kmh", "rpm": "rpm"},
-        **{"rad": "rad radian", "MB": "mb megabyte", "GB": "gb gigabyte", "bit": "bit", "byte": "byte"},
-        **{"celsius": "celsius", "fahrenheit": "fahrenheit", "pa": "pa pascal", "ohm": "ohm"},
-    }.items()
-    for spelling in spellings.split()
+    spelling: entry.split()[0]
+    for entry in """
+        cm centimeter centimetre; mm millimeter millimetre; nm nanometer; km kilometer kilometre; m meter metre;
+        dm decimeter; inch in; foot ft feet; yard yd; mile mi; acre; hectare ha; second s sec; minute min;
+        hour h hr; day; ms; week; month; year yr; gram g; kg kilogram kilo; mg milligram; pound lb; ounce oz;
+        ton tonne; L l liter litre; mL milliliter millilitre; gallon gal; quart qt; pint; dollar usd buck;
+        cent ct penny pennie; euro eur; yuan rmb; rupee rs; yen; won; peso; N newton; J joule; W watt; kW; V volt;
+        K kelvin; A ampere amp; Hz hertz; kWh; mol mole; calorie cal; mph; kph kmh; rpm; rad radian; MB megabyte;
+        GB gigabyte; bit; byte; celsius; fahrenheit; pascal pa; ohm
+    """.split(";")
+    for spelling in entry.casefold().split()
 }
 # … and what is counted says nothing about the value.
-COUNTED = words(
-    "unit way time point piece page book apple orange banana pear peach fruit cookie marble people person man "
-    "men woman women child children kid boy girl student teacher pupil friend adult member player worker "
-    "employee customer guest visitor passenger voter family bag box boxe pack package packet bottle can jar "
-    "cup glass glasse bowl plate basket bucket crate carton sack case slice serving loaf loave cake cupcake pie "
-    "pizza sandwich sandwiche egg candy candie candies chocolate potato potatoe tomato tomatoe ticket card coin "
-    "dime nickel bill note pen pencil crayon eraser sticker stamp photo picture painting block brick bead "
-    "shell flower rose tulip tree plant seed leaf leave stick log animal cat dog puppy puppie bird fish chicken "
-    "duck cow pig goat horse sheep rabbit hen rat mouse mice bee ant bug chair table seat room house door "
-    "window wall floor tile shelf shelve car bus buse truck bike bicycle wheel train boat plane ship toy doll "
-    "ball balloon game match matche goal team round lap trip step song movie email letter word line "
-    "file chapter lesson class classe question problem test mark score shirt hat shoe sock dress pair set "
-    "group row column order stack pile deck number digit integer value solution root term factor divisor "
-    "prime multiple element subset sequence permutation combination arrangement path route triangle square "
-    "rectangle circle polygon side edge vertex vertice vertices face diagonal angle corner cube dot cell region "
-    "possibility possibilities outcome choice option string code function pupil ring bracelet necklace "
-    "job item object thing product machine computer phone battery batterie part rope ribbon wire nail screw "
-    "widget gift present tablespoon teaspoon spoon fork knife meal lunch batch batche recipe gem gold life "
-    "live vote click view floor level stage story storie stories building city citie country countrie island street "
-    "color colour token triple tuple quadruple total altogether left more each "
-    "different distinct possible positive ordered real such whole full small large red blue green white black new "
-    "any other old long tall wide high deep away ago male female handshake pt th st nd rd qed"
-)
+COUNTED = words("""
+    unit way time point piece page book apple orange banana pear peach fruit cookie marble people person man
+    men woman women child children kid boy girl student teacher pupil friend adult member player worker
+    employee customer guest visitor passenger voter family bag box pack package packet bottle can jar cup
+    glass bowl plate basket bucket crate carton sack case slice serving loaf loave cake cupcake pie pizza
+    sandwich egg candy chocolate potato tomato ticket card coin dime nickel bill note pen pencil crayon
+    eraser sticker stamp photo picture painting block brick bead shell flower rose tulip tree plant seed
+    leaf leave stick log animal cat dog puppy bird fish chicken duck cow pig goat horse sheep rabbit hen rat
+    mouse mice bee ant bug chair table seat room house door window wall floor tile shelf shelve car bus
+    truck bike bicycle wheel train boat plane ship toy doll ball balloon game match goal team round lap trip
+    step song movie email letter word line file chapter lesson class question problem test mark shirt
+    hat shoe sock dress pair set group row column order stack pile deck number digit integer value solution
+    root term factor divisor prime multiple element subset sequence permutation combination arrangement path
+    route triangle square rectangle circle polygon side edge vertex vertice face diagonal angle corner cube
+    dot cell region possibility outcome choice option string code function ring bracelet necklace job item
+    object thing product machine computer phone battery part rope ribbon wire nail screw widget gift present
+    tablespoon teaspoon spoon fork knife meal lunch batch recipe gem gold life live vote click view level
+    stage story building city country island street color colour token triple tuple quadruple total
+    altogether left more each different distinct possible positive ordered real such whole full small large
+    red blue green white black new any other old long tall wide high deep away ago male female handshake pt
+    th st nd rd qed marker cracker shovel tower grape carrot lemon farm farmer soldier doctor nurse painter
+    driver kitten deer lion monkey elephant frog spider snake muffin brownie donut burger fry hamburger
+    lollipop peanut raisin olive onion pepper bean rice nut berry strawberry cherry mango kiwi melon
+    watermelon pumpkin
+""")
 DIMENSION_WORDS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 AFTER_DIMENSION = {"squared": 2, "cubed": 3}
 
@@ -160,11 +178,10 @@ def spoken_number(spoken: list[str]) -> int | None:
 
 
 def singular(word: str) -> str:
-    """A unit's spelling in the tables."""
+    """A unit's spelling in the tables, if it is in them."""
     word = word.casefold()
-    if word in MEASURES or word in COUNTED or len(word) < 3:
-        return word
-    return word[:-3] + "y" if word.endswith("ies") and word[:-3] + "y" in COUNTED else word.removesuffix("s")
+    forms = (word, word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ies") + "y")
+    return next((form for form in forms if form in MEASURES or form in COUNTED), word)
 
 
 def is_unit_word(word: str) -> bool:

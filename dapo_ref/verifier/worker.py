@@ -12,7 +12,10 @@ import socket
 import struct
 
 ALARM_AFTER_S = 5.0  # beyond the parent's own time limit
-_WARM_UP = (("\\sqrt{x} + \\sec x", "\\frac{1}{\\cos x} + \\sqrt{x}"), ("|x| < 1", "(-1, 1)"))  # fill sympy's caches
+_WARM_UP = (
+    ("\\sqrt{x} + \\sec x", "\\frac{1}{\\cos x} + \\sqrt{x}"),
+    ("|x| < 1", "(-1, 1)"),
+)  # fill sympy's caches
 _LENGTH = struct.Struct("!I")
 
 
