@@ -54,7 +54,7 @@ def read_words(text: str) -> str | None:
     match = _WORDS.fullmatch(_TEXT_MACRO.sub(r"\1", text).strip("$. \t\n"))
     if match is None:
         return None
-    found = " ".join(match[1].casefold().split())
+    found = re.sub(r"^(?:an?|the) ", "", " ".join(match[1].casefold().split()))
     if found.replace(" ", "") in NO_SOLUTION:
         return "∅"
     return found if len(found) > 2 or found == "no" else None

@@ -192,10 +192,7 @@ class ExpressionParser(Cursor):
             return self.macro(token.text)
         if token.kind == "begin":
             return self.environment(token.text)
-        self.descend()
-        node = self.bracketed(token)
-        self.depth -= 1
-        return node
+        return self.bracketed(token)
 
     def number_words(self) -> Node:
         spoken = []
