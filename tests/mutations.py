@@ -229,7 +229,6 @@ MUTATIONS = {
         ),
         Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
         Mutation("advantage left out", "return weight * advantages *", "return weight *"),
-        Mutation("bad log-probabilities reach CISPO", "* _masked(logprobs, response_mask)", "* logprobs"),
         # Eq. 8
         Mutation(
             "logprobs under the mask reach the gradient",
