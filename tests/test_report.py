@@ -207,7 +207,8 @@ def test_the_page_draws_switches_axes_filters_and_asks_for_nothing(opened):
     script = """
     const paths = () => document.querySelector('svg[aria-label="Accuracy"] .line').getAttribute('d');
     say(document.querySelectorAll('.plot:not([hidden]) .line').length > 30);
-    const labels = () => [...document.querySelectorAll('svg[aria-label="Accuracy"] text')].map((t) => t.textContent);
+    const labels = () => [...document.querySelectorAll('svg[aria-label="Accuracy"] text')]
+      .map((t) => t.textContent);
     const before = paths(), told = labels().pop();
     const axis = document.getElementById('axis');
     axis.value = 'updates'; axis.dispatchEvent(new Event('change'));

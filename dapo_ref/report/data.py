@@ -20,13 +20,8 @@ from dapo_ref.verifier import recipe_judge
 LENGTH_BINS = 24
 OWN_KEYS = ("output_dir", "resume", "allow_config_change")  # of a start, not of a run: never a difference
 NO_MATTER = (
-    *OWN_KEYS,
-    "seed",
-    "compare_recipe",
-    "record_tokens",
-    "checkpoint_every",
-    "keep_checkpoints",
-    "tracker",
+    *(*OWN_KEYS, "seed", "compare_recipe", "record_tokens", "checkpoint_every", "keep_checkpoints"),
+    *("tracker", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
 )
 """Keys in which runs may differ and still be the same but for their seed."""
 

@@ -12,7 +12,15 @@ from dapo_ref.data import Problem
 from dapo_ref.distributed import shards
 from dapo_ref.errors import ConfigError
 from dapo_ref.evaluation import figures
-from dapo_ref.run.evaluator import Evaluator, chunks, data_names, equal_shares, load_tasks
+from dapo_ref.run.evaluator import (
+    Evaluator,
+    chunks,
+    data_names,
+    equal_shares,
+    load_eval_tasks,
+    load_tasks,
+    metrics_of,
+)
 from dapo_ref.run.manifest import write_manifest, write_text
 from dapo_ref.scoring import Scorer
 from dapo_ref.types import Group, Rollout
@@ -262,3 +270,25 @@ def test_a_checkpoint_brings_its_runs_model_and_must_be_whole(tmp_path):
     (folder / "loop.json").write_text("{ }")
     with pytest.raises(ConfigError, match="not a whole checkpoint"):
         find_model(folder)
+
+
+# --- Within a run -------------------------------------------------------------------------------------------
+
+
+def test_eval_data_is_checked_and_split():
+    with pytest.raises(ConfigError, match="needs eval_data"):
+        Config(evaluate_every=5, eval_data=" , ")
+    config = Config(
+        evaluate_every=5, eval_data="a.jsonl, b.jsonl", eval_samples_per_problem=4, eval_top_p=0.6
+    )
+    assert config.eval_sources == ["a.jsonl", "b.jsonl"]
+    sampling = dataclasses.replace(config, temperature=0.5, sampler="continuous_batching").eval_sampling
+    assert (sampling.group_size, sampling.top_p, sampling.temperature) == (4, 0.6, 1.0)
+    assert sampling.sampler == "segments"
+    assert load_eval_tasks(Config(), char_tokenizer()) == []
+
+
+def test_figures_become_metrics(tasks, tmp_path):
+    metrics = metrics_of(run(tasks, Output(tmp_path / "a")))
+    assert {"eval/one/avg@4", "eval/two/maj@4", "eval/all/pass@2", "eval/all/length_mean"} <= set(metrics)
+    assert not [key for key in metrics if "verdicts" in key or "problems" in key]
