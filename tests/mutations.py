@@ -37,6 +37,16 @@ class Mutation(NamedTuple):
 
 # Which test files answer for a file of dapo_ref/.
 TESTS = {
+    "policy/keyed.py": ["tests/policy/test_keyed.py"],
+    "evaluation.py": ["tests/test_evaluation.py"],
+    "compare.py": ["tests/test_evaluation.py"],
+    "run/evaluator.py": ["tests/run/test_evaluator.py"],
+    "../evaluate.py": ["tests/run/test_evaluator.py"],
+    "report/data.py": ["tests/test_report.py"],
+    "report/page.py": ["tests/test_report.py"],
+    "report/command.py": ["tests/test_report.py"],
+    "report/static/rollouts.js": ["tests/test_report.py"],
+    "report/static/charts.js": ["tests/test_report.py"],
     "distributed/engine.py": [
         "tests/distributed/test_distributed.py"
     ],  # launches processes: more than a minute each
@@ -57,16 +67,6 @@ TESTS = {
     "run/folder.py": ["tests/run/test_folder.py"],
     "run/preemption.py": ["tests/run/test_preemption.py"],
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
-    "policy/keyed.py": ["tests/policy/test_keyed.py"],
-    "evaluation.py": ["tests/test_evaluation.py"],
-    "compare.py": ["tests/test_evaluation.py"],
-    "run/evaluator.py": ["tests/run/test_evaluator.py"],
-    "../evaluate.py": ["tests/run/test_evaluator.py"],
-    "report/data.py": ["tests/test_report.py"],
-    "report/page.py": ["tests/test_report.py"],
-    "report/command.py": ["tests/test_report.py"],
-    "report/static/rollouts.js": ["tests/test_report.py"],
-    "report/static/charts.js": ["tests/test_report.py"],
 }
 
 MUTATIONS = {
@@ -100,7 +100,7 @@ MUTATIONS = {
         Mutation("pass of different k", 'figure == "pass" and sizes[0] != sizes[1]', "False"),
     ],
     "run/evaluator.py": [
-        Mutation("limit ignored", "problems[: limit or None]", "problems"),
+        Mutation("limit of problems ignored", "problems[: limit or None]", "problems"),
         Mutation("seed left out", "key_of(self._seed, *parts, sample)", "key_of(0, *parts, sample)"),
         Mutation("samples alike", "key_of(self._seed, *parts, sample)", "key_of(self._seed, *parts)"),
         Mutation("problem left out", "key_of(self._seed, *parts, sample)", "key_of(self._seed, sample)"),

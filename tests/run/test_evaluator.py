@@ -17,6 +17,7 @@ from dapo_ref.run.evaluator import (
     chunks,
     data_names,
     equal_shares,
+    in_order,
     load_eval_tasks,
     load_tasks,
     metrics_of,
@@ -85,7 +86,7 @@ def test_processes_batch_sizes_and_stops_change_no_response(tasks, tmp_path):
         assert said(run(tasks, Output(tmp_path / f"b{size}"), rollout_batch_size=size)) == expected
     halves = [run(tasks, Output(tmp_path / "c"), process=Process(rank, 2)) for rank in (0, 1)]
     assert all(halves)
-    assert sorted(said(halves[0] + halves[1])) == sorted(expected)
+    assert said(in_order(halves[1] + halves[0] + halves[1], tasks)) == expected
     # Stopped after the first two parts, the second of them half written.
     output = Output(tmp_path / "d")
     output.open({})
@@ -113,6 +114,8 @@ def test_a_problem_keeps_its_responses_in_another_place(tasks, tmp_path):
     ]
     assert texts[0] == texts[1]
     assert len(set(texts[0])) > 1  # its samples differ
+    evaluator = Evaluator(char_tokenizer(), [END], CONFIG.sampling, 0, None)
+    assert len({key for task in tasks for key in evaluator._keys(task)}) == (8 - 1) * 4
 
 
 def test_rows_hold_what_the_figures_are_made_of(tasks, tmp_path):
