@@ -25,6 +25,7 @@ from dapo_ref.policy.batching import MicroBatch, MiniBatch, collate, minibatches
 from dapo_ref.policy.pretrained import load_tokenizer
 from dapo_ref.policy.rollout import sample_groups
 from dapo_ref.run.command import exit_code, launched_as_main, leave
+from dapo_ref.run.evaluator import load_eval_tasks
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.run.metrics import StepMetrics
 from dapo_ref.run.preemption import StopSignals
@@ -143,6 +144,7 @@ def main(argv: Sequence[str]) -> None:
     tokenizer = load_tokenizer(config.model_dir)
     problems = load_problems(config.data, prompt_template=config.prompt_template)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length)
+    held_out = load_eval_tasks(config, tokenizer)
     folder = RunFolder(Path(config.output_dir))
     if launched_as_main():
         folder.open(config)
@@ -150,7 +152,9 @@ def main(argv: Sequence[str]) -> None:
         engine = Engine(config)
         engine.start_tracker()
         with engine.watched(), scorer:
-            session = Session(config, engine, objective, scorer, tokenizer, prompts, folder, signals)
+            session = Session(
+                config, engine, objective, scorer, tokenizer, prompts, folder, signals, held_out
+            )
             session.begin()
             train(session)
         engine.close()

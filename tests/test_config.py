@@ -97,6 +97,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "verifier": "recipe",
         "token_normalization": "group",
         "tracker": "wandb",
+        "eval_data": "a.jsonl, b.jsonl",
         "output_dir": "runs/x",
         "model": "no",
         "data": "1e-6",

@@ -22,9 +22,10 @@ from dapo_ref.objective import Objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 from dapo_ref.policy.rollout import Prompt, end_token_ids
 from dapo_ref.run import checkpoint
+from dapo_ref.run.evaluator import Evaluator, Task, chunks, equal_shares, in_order, metrics_of
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.run.metrics import StepMetrics, summary_line
-from dapo_ref.run.preemption import StoppedError, StopPoints, StopSignals
+from dapo_ref.run.preemption import InterruptedRolloutError, StoppedError, StopPoints, StopSignals
 from dapo_ref.scoring import Scorer, recipe_disagreement, rollout_rows
 from dapo_ref.types import Group
 
@@ -53,6 +54,7 @@ class Session:
         prompts: Sequence[Prompt],
         folder: RunFolder,
         signals: StopSignals,
+        held_out: Sequence[Task] = (),
     ) -> None:
         self.config = config
         self.engine = engine
@@ -68,6 +70,8 @@ class Session:
         self.learning_rate = 0.0
         self._folder = folder
         self._signals = signals
+        self._held_out = held_out
+        self._evaluator = Evaluator(tokenizer, self.end_ids, config.eval_sampling, config.seed, scorer)
         self._skipped_in_a_row = 0
         self._last_finished = self.state_dict()
 
@@ -76,6 +80,8 @@ class Session:
         if self.config.resume:
             self._resume()
         checkpoint.warn_of_little_space(self.engine, self._folder, self.config)
+        if self._held_out and self.steps_done == 0:
+            self._evaluate_first()
         self._signals.loop_begins()
 
     @contextlib.contextmanager
@@ -165,7 +171,12 @@ class Session:
         """Metrics, summary line, checkpoint."""
         config = self.config
         self.steps_done = step + 1
-        record = metrics.record(self.engine, self.steps_done, self.updates, self.learning_rate)
+        last = self.steps_done == config.rollout_steps
+        figures = {}
+        if self._held_out and (last or self.steps_done % config.evaluate_every == 0):
+            with metrics.timed("evaluate"):
+                figures = self._evaluate()
+        record = metrics.record(self.engine, self.steps_done, self.updates, self.learning_rate) | figures
         if self.engine.is_main:
             self._folder.metrics.append(record)
             tqdm.write(summary_line(record, config.rollout_steps), file=sys.stdout)
@@ -173,9 +184,38 @@ class Session:
         self.engine.track(record)
         self._last_finished = self.state_dict()
         self.stop.may_stop = True
-        last = self.steps_done == config.rollout_steps
         if config.checkpoint_every and (last or self.steps_done % config.checkpoint_every == 0):
             checkpoint.save(self.engine, self._folder, self._last_finished, config)
+
+    # --- Evaluation -------------------------------------------------------------------------------------
+
+    def _evaluate(self) -> dict[str, float]:
+        """Figures of the policy on the held-out problems; a collective. Training's numbers stay the same.
+
+        A run that is told to stop leaves the evaluation out: its checkpoint comes first."""
+        parts = equal_shares(chunks(self._held_out, self.config.eval_sampling), self.engine.world_size)
+        rows: list[dict[str, Any]] = []
+        stopped = True
+        with (
+            self.phase("evaluation", len(parts)) as progress,
+            self.engine.rollout_model() as model,
+            contextlib.suppress(InterruptedRolloutError),
+        ):
+            for part in self.engine.share(parts):
+                rows += self._evaluator.rows(model, part, self.stop.on_token)
+                progress.update(self.engine.world_size)
+            stopped = False
+        if any(self.engine.gather([stopped])):
+            return {}
+        return metrics_of(in_order(self.engine.gather(rows), self._held_out))
+
+    def _evaluate_first(self) -> None:
+        """The policy before training, as a line of step 0."""
+        record = {"step": 0, "updates": 0, **self._evaluate()}
+        if self.engine.is_main:
+            self._folder.metrics.cut_after(-1)  # of a start that did not come to step 1
+            self._folder.metrics.append(record)
+        self.engine.track(record)
 
     def export_model(self) -> None:
         """Writes the policy as a plain Hugging Face directory."""
