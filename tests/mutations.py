@@ -159,6 +159,30 @@ MUTATIONS = {
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
         ),
         Mutation("dropout left on", "        _switch_dropout_off(model)\n", ""),
+        Mutation("the last gather forgotten", "        yield from _gathered(chunk)\n\n    def", "\n    def"),
+        Mutation(
+            "gathered twice",
+            "                yield from _gathered(chunk)\n                chunk = []",
+            "                yield from _gathered(chunk)",
+        ),
+        Mutation(
+            "betas of the default", "betas=(config.adam_beta1, config.adam_beta2)", "betas=(0.9, 0.999)"
+        ),
+        Mutation("no weight decay", "weight_decay=config.weight_decay", "weight_decay=0.0"),
+        Mutation(
+            "temperature left out of training",
+            "self._zero(micro, self.config.temperature)",
+            "self._zero(micro, 1.0)",
+        ),
+        Mutation("rate of the start", 'group["lr"] = learning_rate', "pass"),
+        Mutation(
+            "nan on one process alone", "loss = loss if self._losses_finite else loss * math.nan", "pass"
+        ),
+        Mutation(
+            "micro-batches of all processes on each",
+            "            self.rank,\n            packed",
+            "            0,\n            packed",
+        ),
     ],
     "distributed/accelerator.py": [
         Mutation(
