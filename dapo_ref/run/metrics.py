@@ -4,7 +4,7 @@ The four quantities that §4.3 watches are `response/length_mean`, `reward/mean`
 `policy/mean_prob` (Fig. 7). Shares of right answers are over *all* sampled responses, not only over the
 groups that dynamic sampling keeps: those are mixed by construction.
 
-The README's glossary says what each key means.
+`docs/metrics.md` says what each key means.
 """
 
 import contextlib

@@ -13,7 +13,7 @@ from dapo_ref.objective import build_objective
 from dapo_ref.policy.batching import microbatches
 from dapo_ref.run.files import MetricsFile, read_metrics
 from dapo_ref.run.metrics import StepMetrics, summary_line
-from tests.support.helpers import OneProcess, filled_batch, random_groups
+from tests.support.helpers import ROOT, OneProcess, filled_batch, random_groups
 
 LISTED = [
     "step",
@@ -69,6 +69,15 @@ def test_a_record_holds_every_listed_key():
     record = record_of(filled_metrics())
     assert set(LISTED) <= set(record)
     json.dumps(record, allow_nan=False)
+
+
+def test_every_key_is_explained():
+    text = (ROOT / "docs/metrics.md").read_text()
+    for key in (*LISTED, *filled_metrics().rollout):
+        # Written out, or as the end of a key named before it in its row: `x/a`, `_b`.
+        prefix, _, name = key.rpartition("/")
+        ends = [name, "_" + name.rpartition("_")[2], name.removeprefix("groups")]
+        assert f"`{key}`" in text or (f"`{prefix}/" in text and any(f"`{end}`" in text for end in ends)), key
 
 
 def test_rollout_figures_by_hand():
