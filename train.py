@@ -123,6 +123,7 @@ def update(run: Session, mini: MiniBatch, plan: Sequence[MicroBatch], metrics: S
         loss = run.objective(logprobs, micro, mini)  # this micro-batch's share of −J
         run.engine.backward(loss, last=micro is plan[-1])
         metrics.add_microbatch(loss, run.objective.clipping(logprobs, micro))
+        run.note_tokens(logprobs, micro)
     grad_norm = run.engine.step(run.learning_rate)
     run.end_update(mini, plan, grad_norm, metrics)
 

@@ -37,6 +37,8 @@ class Mutation(NamedTuple):
 
 # Which test files answer for a file of dapo_ref/.
 TESTS = {
+    "run/tokens.py": ["tests/run/test_tokens.py"],
+    "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
     "evaluation.py": ["tests/test_evaluation.py"],
     "compare.py": ["tests/test_evaluation.py"],
@@ -70,6 +72,18 @@ TESTS = {
 }
 
 MUTATIONS = {
+    "run/tokens.py": [
+        Mutation("the first groups", "i * groups // count", "i"),
+        Mutation("sides swapped", "advantage < 0 and ratio < low", "advantage > 0 and ratio < low"),
+        Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
+    ],
+    "run/health.py": [
+        Mutation("said again", "self._said.add(rule.text)", "pass"),
+        Mutation("greatest for median", "statistics.median(before)", "max(before)"),
+        Mutation("one step is enough", "len(recent) == rule.steps and", "recent and"),
+        Mutation("acceptance bound", "< 0.1 * _value", "<= 0.1 * _value"),
+        Mutation("truncation bound", "> 0.2,", ">= 0.2,"),
+    ],
     "policy/keyed.py": [
         Mutation("noise without the position", "keys + positions * _signed(_STEP)", "keys + 0 * positions"),
         Mutation("noise without the key", "_mixed(keys + positions", "_mixed(0 * keys + positions"),
