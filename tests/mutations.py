@@ -37,6 +37,7 @@ class Mutation(NamedTuple):
 
 # Which test files answer for a file of dapo_ref/.
 TESTS = {
+    "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
     "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
@@ -72,6 +73,11 @@ TESTS = {
 }
 
 MUTATIONS = {
+    "distributed/tracking.py": [
+        Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
+        Mutation("another run each start", "if not file.exists():", "if True:"),
+        Mutation("all responses shown", "[:: max(1, len(rows) // SHOWN_RESPONSES)][:SHOWN_RESPONSES]", "[:]"),
+    ],
     "run/tokens.py": [
         Mutation("the first groups", "i * groups // count", "i"),
         Mutation("sides swapped", "advantage < 0 and ratio < low", "advantage > 0 and ratio < low"),

@@ -77,6 +77,7 @@ class Session:
         self._signals = signals
         self._tokens = TokenRecorder(config, tokenizer.decode)  # type: ignore[arg-type]
         self._health = Health()
+        self._rows: Sequence[Mapping[str, Any]] = ()  # of the step, on the main process
         self._seconds: deque[float] = deque(maxlen=10)  # of the last steps
         self._held_out = held_out
         self._evaluator = Evaluator(tokenizer, self.end_ids, config.eval_sampling, config.seed, scorer)
@@ -88,6 +89,7 @@ class Session:
         if self.config.resume:
             self._resume()
         checkpoint.warn_of_little_space(self.engine, self._folder, self.config)
+        self.engine.start_tracker(self.steps_done)
         if self._held_out and self.steps_done == 0:
             self._evaluate_first()
         self._signals.loop_begins()
@@ -143,6 +145,7 @@ class Session:
         for row, mark in zip(rows, marks, strict=True):
             row["kept"] = mark
         self._folder.write_rollouts(self.steps_done + 1, rows)
+        self._rows = rows
 
     def note_tokens(self, logprobs: Tensor, micro: MicroBatch) -> None:
         """Keeps the tokens of a few groups, where that is asked for (`record_tokens`)."""
@@ -198,7 +201,7 @@ class Session:
                 self._folder.write_tokens(self.steps_done, tokens)
             self._folder.metrics.append(record)
             self._say(record)
-        self.engine.track(record)
+        self.engine.track(record, self._rows)
         self._last_finished = self.state_dict()
         self.stop.may_stop = True
         if config.checkpoint_every and (last or self.steps_done % config.checkpoint_every == 0):
