@@ -18,6 +18,7 @@ import torch
 from dapo_ref.config import Config, load_config
 from dapo_ref.data import keep_short_prompts, load_problems
 from dapo_ref.distributed.engine import Engine
+from dapo_ref.distributed.tracking import require_tracker
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, has_mixed_outcomes, next_round_size
 from dapo_ref.loss import group_advantages
 from dapo_ref.objective import build_objective
@@ -123,6 +124,7 @@ def update(run: Session, mini: MiniBatch, plan: Sequence[MicroBatch], metrics: S
         loss = run.objective(logprobs, micro, mini)  # this micro-batch's share of −J
         run.engine.backward(loss, last=micro is plan[-1])
         metrics.add_microbatch(loss, run.objective.clipping(logprobs, micro))
+        run.note_tokens(logprobs, micro)
     grad_norm = run.engine.step(run.learning_rate)
     run.end_update(mini, plan, grad_norm, metrics)
 
@@ -140,6 +142,7 @@ def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then trains."""
     config = load_config(argv)
     objective = build_objective(config)
+    require_tracker(config)
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
     problems = load_problems(config.data, prompt_template=config.prompt_template)
@@ -150,7 +153,6 @@ def main(argv: Sequence[str]) -> None:
         folder.open(config)
     with StopSignals() as signals:
         engine = Engine(config)
-        engine.start_tracker()
         with engine.watched(), scorer:
             session = Session(
                 config, engine, objective, scorer, tokenizer, prompts, folder, signals, held_out

@@ -140,6 +140,9 @@ class Config:
     on_checkpoint_error: Literal["stop", "continue"] = option(
         "stop", "a checkpoint cannot be written (a full disk, say): stop, or go on and try the next one"
     )
+    record_tokens: int = option(
+        0, "groups a step whose tokens are kept with probability and clip, for the report"
+    )
     evaluate_every: int = option(0, "rollout steps between evaluations, the first before step 1; 0 is off")
     eval_data: str = option("", "held-out data sets as in `data`, separated by commas [paper: AIME 2024]")
     eval_samples_per_problem: int = option(32, "k of avg@k [paper: 32]")
@@ -192,7 +195,7 @@ class Config:
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         not_negative = (
             "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate seed "
-            "clip_eps_high dual_clip evaluate_every"
+            "clip_eps_high dual_clip evaluate_every record_tokens"
         )
         for name in not_negative.split():
             _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
@@ -308,7 +311,7 @@ FREE_KEYS = frozenset(
     {
         *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
-        *("evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
+        *("record_tokens", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
     }
 )
 

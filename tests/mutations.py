@@ -43,6 +43,9 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
+    "run/tokens.py": ["tests/run/test_tokens.py"],
+    "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
     "evaluation.py": ["tests/test_evaluation.py"],
     "compare.py": ["tests/test_evaluation.py"],
@@ -83,6 +86,23 @@ LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "distributed/tracking.py": [
+        Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
+        Mutation("another run each start", "if not file.exists():", "if True:"),
+        Mutation("all responses shown", "[:: max(1, len(rows) // SHOWN_RESPONSES)][:SHOWN_RESPONSES]", "[:]"),
+    ],
+    "run/tokens.py": [
+        Mutation("the first groups", "i * groups // count", "i"),
+        Mutation("sides swapped", "advantage < 0 and ratio < low", "advantage > 0 and ratio < low"),
+        Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
+    ],
+    "run/health.py": [
+        Mutation("said again", "self._said.add(rule.text)", "pass"),
+        Mutation("greatest for median", "statistics.median(before)", "max(before)"),
+        Mutation("one step is enough", "len(recent) == rule.steps and", "recent and"),
+        Mutation("acceptance bound", "< 0.1 * _value", "<= 0.1 * _value"),
+        Mutation("truncation bound", "> 0.2,", ">= 0.2,"),
+    ],
     "policy/keyed.py": [
         Mutation("noise without the position", "keys + positions * _signed(_STEP)", "keys + 0 * positions"),
         Mutation("noise without the key", "_mixed(keys + positions", "_mixed(0 * keys + positions"),
@@ -973,11 +993,7 @@ MUTATIONS = {
             "self._skipped_in_a_row > self.config.max_skipped_updates",
         ),
         Mutation("steps not counted", "self.steps_done = step + 1", "self.steps_done = step"),
-        Mutation(
-            "tracker forgotten",
-            "        self.engine.track(record)\n        self._last",
-            "        self._last",
-        ),
+        Mutation("tracker forgotten", "        self.engine.track(record, self._rows)\n", ""),
         Mutation(
             "state of the step before",
             "        self._last_finished = self.state_dict()\n        self.stop.may",

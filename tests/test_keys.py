@@ -93,6 +93,7 @@ ELSEWHERE = {
     "process_group_timeout_s": "tests/run/test_faults.py:test_a_rank_that_hangs_or_fails_is_named",
     "resume": "tests/test_train.py:test_a_resumed_run_is_the_run_that_was_not_stopped",
     "allow_config_change": FOLDER + ":test_a_change_of_the_mathematics_is_refused_unless_it_is_wanted",
+    "record_tokens": HELD_OUT,
     **dict.fromkeys(("evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"), HELD_OUT),
     "checkpoint_every": "tests/test_wiring.py:test_checkpoints_come_when_they_are_due",
     "keep_checkpoints": "tests/run/test_checkpoint.py:test_only_the_newest_stay",

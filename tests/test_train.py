@@ -44,7 +44,7 @@ SMALL = [
 
 HELD_OUT = [
     *("--evaluate_every", "2", "--eval_data", "tiny:test:3, tiny:test:4"),
-    *("--eval_samples_per_problem", "2", "--eval_top_p", "1.0"),
+    *("--eval_samples_per_problem", "2", "--eval_top_p", "1.0", "--record_tokens", "3"),
 ]
 
 
@@ -90,6 +90,21 @@ def test_held_out_problems_are_evaluated_before_every_so_many_steps_and_last(run
         three, four = (record[f"eval/tiny:test:{n}/avg@2"] for n in (3, 4))
         assert 0 <= 8 * four - 6 * three <= 2
         assert record["eval/all/avg@2"] == pytest.approx((6 * three + 8 * four) / 14)
+
+
+def test_recorded_tokens_are_those_of_the_trained_responses(runs):
+    resumed = runs[1]
+    assert not (runs[0] / "tokens").exists()  # off by default
+    for step in (1, 2, 3):
+        lines = (resumed / f"rollouts/step_{step:06d}.jsonl").read_text().splitlines()
+        kept = [row for row in map(json.loads, lines) if row["kept"]]
+        lines = (resumed / f"tokens/step_{step:06d}.jsonl").read_text().splitlines()
+        found = {(row["group"], row["sample"]): row for row in map(json.loads, lines)}
+        assert sorted(found) == [(group, sample) for group in (0, 2, 4) for sample in range(8)]
+        for (group, sample), row in found.items():
+            response = kept[8 * group + sample]
+            assert len(row["tokens"]) == len(row["probs"]) == len(row["clipped"]) == response["length"]
+            assert "".join(row["tokens"]).startswith(response["response"])
 
 
 def test_metrics_hold_every_key_and_show_dynamic_sampling(runs):

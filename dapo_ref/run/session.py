@@ -6,10 +6,13 @@ Stop and resume, metrics, response files, checkpoints, skipped updates. There is
 import contextlib
 import logging
 import math
+import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -24,8 +27,10 @@ from dapo_ref.policy.rollout import Prompt, end_token_ids
 from dapo_ref.run import checkpoint
 from dapo_ref.run.evaluator import Evaluator, Task, chunks, equal_shares, in_order, metrics_of
 from dapo_ref.run.folder import RunFolder
-from dapo_ref.run.metrics import StepMetrics, summary_line
+from dapo_ref.run.health import Health
+from dapo_ref.run.metrics import StepMetrics, seconds_of, summary_line
 from dapo_ref.run.preemption import InterruptedRolloutError, StoppedError, StopPoints, StopSignals
+from dapo_ref.run.tokens import TokenRecorder
 from dapo_ref.scoring import Scorer, recipe_disagreement, rollout_rows
 from dapo_ref.types import Group
 
@@ -70,6 +75,10 @@ class Session:
         self.learning_rate = 0.0
         self._folder = folder
         self._signals = signals
+        self._tokens = TokenRecorder(config, tokenizer.decode)  # type: ignore[arg-type]
+        self._health = Health()
+        self._rows: Sequence[Mapping[str, Any]] = ()  # of the step, on the main process
+        self._seconds: deque[float] = deque(maxlen=10)  # of the last steps
         self._held_out = held_out
         self._evaluator = Evaluator(tokenizer, self.end_ids, config.eval_sampling, config.seed, scorer)
         self._skipped_in_a_row = 0
@@ -80,6 +89,7 @@ class Session:
         if self.config.resume:
             self._resume()
         checkpoint.warn_of_little_space(self.engine, self._folder, self.config)
+        self.engine.start_tracker(self.steps_done)
         if self._held_out and self.steps_done == 0:
             self._evaluate_first()
         self._signals.loop_begins()
@@ -135,6 +145,14 @@ class Session:
         for row, mark in zip(rows, marks, strict=True):
             row["kept"] = mark
         self._folder.write_rollouts(self.steps_done + 1, rows)
+        self._rows = rows
+
+    def note_tokens(self, logprobs: Tensor, micro: MicroBatch) -> None:
+        """Keeps the tokens of a few groups, where that is asked for (`record_tokens`)."""
+        if self.config.record_tokens:
+            assert micro.old_logprobs is not None
+            ratio = self.objective.ratio(logprobs.detach(), micro.old_logprobs, micro.response_mask)
+            self._tokens.add(micro, ratio)
 
     def end_update(
         self, mini: MiniBatch, plan: Sequence[MicroBatch], grad_norm: float, metrics: StepMetrics
@@ -177,15 +195,26 @@ class Session:
             with metrics.timed("evaluate"):
                 figures = self._evaluate()
         record = metrics.record(self.engine, self.steps_done, self.updates, self.learning_rate) | figures
+        tokens = self.engine.gather(self._tokens.take()) if config.record_tokens else []
         if self.engine.is_main:
+            if tokens:
+                self._folder.write_tokens(self.steps_done, tokens)
             self._folder.metrics.append(record)
-            tqdm.write(summary_line(record, config.rollout_steps), file=sys.stdout)
-            sys.stdout.flush()
-        self.engine.track(record)
+            self._say(record)
+        self.engine.track(record, self._rows)
         self._last_finished = self.state_dict()
         self.stop.may_stop = True
         if config.checkpoint_every and (last or self.steps_done % config.checkpoint_every == 0):
             checkpoint.save(self.engine, self._folder, self._last_finished, config)
+
+    def _say(self, record: Mapping[str, Any]) -> None:
+        """The step's line, with the time until the run's end, and what looks wrong."""
+        self._seconds.append(seconds_of(record))
+        left = statistics.mean(self._seconds) * (self.config.rollout_steps - self.steps_done)
+        tqdm.write(summary_line(record, self.config.rollout_steps, left), file=sys.stdout)
+        sys.stdout.flush()
+        for warning in self._health.check(record):
+            log.warning("%s", warning)
 
     # --- Evaluation -------------------------------------------------------------------------------------
 
