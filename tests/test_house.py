@@ -15,6 +15,7 @@ PACKAGE = ROOT / "dapo_ref"
 ORDER = [
     "errors",
     "loss",
+    "loss_variants",
     "reward",
     "dynamic_sampling",
     "config",
