@@ -288,12 +288,14 @@ def constant_ratio(left: Any, right: Any) -> Any:
     """The real constant c ≠ 0 with left = c · right as functions of their names; None when there is none."""
     if left.free_symbols != right.free_symbols or not left.free_symbols:
         return None
-    ratios = []
+    ratios: list[Any] = []
     for point in points(left, right):
         values = evaluate(left, point, 40), evaluate(right, point, 40)
         if None not in values and values[1] != 0:
             ratios.append(values[0] / values[1])
-    if len(ratios) < 2 or not ratios[0].is_real or not all(agree(r, ratios[0], 30) for r in ratios):
+            if not ratios[0].is_real or not agree(ratios[-1], ratios[0], 30):
+                return None
+    if len(ratios) < 2:
         return None
     ratio = sympy.Rational(str(ratios[0])).limit_denominator(10**9)
     if ratio and agree(ratio, ratios[0], 30):

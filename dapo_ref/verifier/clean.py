@@ -19,6 +19,7 @@ _MOVES_ON = re.compile(
 )
 _TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
 _MARKDOWN = re.compile(r"\*\*|__|`")
+_EMPHASIS = re.compile(r"(?<![\w)}\]])\*\*|\*\*(?![\w({\\-])|__|`")  # 2**10 is a power
 _WRAPPING = " \t\r\n\"'“”*∎■□✓✔✅🎉"
 _SENTENCE_END = re.compile(r"(?<!\.)[.!。।](?!\.)(?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\s*$)|(?<=\d)。")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
@@ -41,7 +42,7 @@ _VERBS = (
 _VERB = re.compile(_VERBS)
 _VERB_WITH_NUMBER = re.compile(_VERBS + r"[$\\({]{0,3}-?\d")
 _LEAD = re.compile(
-    r"^\s*(?:(?:approximately|exactly|about|roughly|around|only|just)(?=[\s$\\])|≈|~|\\approx|\\sim)\s*",
+    r"^\s*(?:(?:approximately|exactly|about|roughly|around|only|just|an?\stotal\sof)(?=[\s$\\])|≈|~|\\approx|\\sim)\s*",
     re.IGNORECASE,
 )
 _TAIL = re.compile(
@@ -130,7 +131,7 @@ def clean(text: str, joined: bool = False) -> str:
         return text
     if "<" in text:
         text = _TAG.sub(" ", text)
-    if "**" in text or "__" in text or "`" in text:
+    if _EMPHASIS.search(text):
         text = _MARKDOWN.sub(" ", text)
     for _ in range(3):
         if any(macro in text for macro in _BOX_MACROS):
