@@ -11,7 +11,8 @@ _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\s*(-?\s?[\w.,/]+|\\[dt]?frac\s?\d\d)")
 _JOINED_BOXES = re.compile(
-    r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\}|and|or|和|或)*"  # noqa: E501
+    r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|and|or|和|或"
+    r"|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\})*"
     r"|[^.\n]{0,60}\b(?:and|or)\b[^.\n]{0,60}"
 )
 _MOVES_ON = re.compile(
@@ -25,8 +26,8 @@ _SENTENCE_END = re.compile(r"(?<!\.)[.!。।](?!\.)(?=\s+[A-Z\[(\"'\u4e00-\u9ff
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
 _PROSE_OR_VERB = re.compile(rf"{_PROSE.pattern}|\bis\b|[^\W\d_a-zA-Z]")
 RETRACTION = re.compile(
-    r"\b(?:wrong|incorrect|actually|wait|sorry|mistake|correction|oops|instead|rather|should (?:be|have been)|"  # noqa: E501
-    r"recheck|reconsider|not correct|alternatively)\b",
+    r"\b(?:wrong|incorrect|actually|wait|sorry|mistake|correction|oops|instead|rather"
+    r"|should (?:be|have been)|recheck|reconsider|not correct|alternatively)\b",
     re.IGNORECASE,
 )
 _NEGATION = re.compile(

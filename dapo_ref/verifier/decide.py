@@ -52,7 +52,7 @@ def read_integer(text: str) -> int | None:
 
 
 def read_words(text: str) -> str | None:
-    """A text that is one word of three letters or more, or several words, without case; None for any other."""  # noqa: E501
+    """A text that is one word of three letters or more, or several words, without case; else None."""
     match = _WORDS.fullmatch(_TEXT_MACRO.sub(r"\1", text).strip("$. \t\n"))
     if match is None:
         return None

@@ -44,7 +44,8 @@ _BEFORE_LABEL = re.compile(
 _HEADING = re.compile(rf"^\s{{0,4}}[*#_\s>-]{{1,8}}(?:{_QUALIFIER}\s{{0,3}}){{0,3}}$", re.IGNORECASE)
 _PHRASE = re.compile(
     r"s?(?:\s(?:final|finale|finala|ostateczna))?(?:\s{0,3}to\s[\w\s]{1,40})?\s{0,3}"
-    r"(?:(?:(?:is|are|was|equals|would be|should be|must be|will be|est|ist|es|é|è|är|to|là|adalah|равен|هو|هي)(?!\w)"  # noqa: E501
+    r"(?:(?:(?:is|are|was|equals|(?:would|should|must|will) be|est|ist|es|é|è|är|to|là|adalah|равен|هو|هي)"
+    r"(?!\w)"
     r"|[是为為は은는=])\s{0,3}[:：]?|(?=\s?(?:\\\(|\\\[|\$|\d+\sहै)))",
     re.IGNORECASE,
 )

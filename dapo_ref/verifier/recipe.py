@@ -83,7 +83,7 @@ def normalise(text: str) -> str:
 
 
 def recipe_judge(response: str, reference: str) -> Verdict:
-    """Decide one response by the recipe's rule: `correct`, `wrong` or `no_answer`, with the rewritten text."""  # noqa: E501
+    """Decide one response by the recipe's rule: `correct`, `wrong` or `no_answer`, and the rewritten text."""
     answer = normalise(last_labelled(response[-TAIL_CHARS:]))
     if answer == normalise(reference):
         return Verdict.of(Status.CORRECT, answer)

@@ -91,6 +91,7 @@ WORDS = {  # plain words, likewise
     **{currency: ("cur", currency) for currency in ("usd", "eur", "rs", "inr")},
     **{"pi": ("const", "pi"), "mod": ("op", "mod")},
 }
+MATRICES = words("matrix pmatrix bmatrix Bmatrix smallmatrix array")
 VOWELS = frozenset("aeiouyAEIOUY")
 NO_SOLUTION = words(
     "none nosolution nosolutions norealsolution norealsolutions nosuchnumber emptyset theemptyset noroots "

@@ -525,3 +525,27 @@ def test_a_total_of(n: int) -> None:
     assert not accepts(f"a total of {n} or {n + 1}", str(n))
     assert accepts("DNE", "\\text{does not exist}")
     assert not accepts("DNE", str(n))
+
+
+@few
+@given(st.lists(st.integers(-9, 9), min_size=4, max_size=4), SMALL)
+def test_sums_and_multiples_of_matrices(entries: list[int], k: int) -> None:
+    """k A, A/k, −A and A + A are written out entry by entry; a wrong factor or a product is not."""
+
+    def matrix(values: list[int] | list[str]) -> str:
+        a, b, c, d = values
+        return f"\\begin{{pmatrix}} {a} & {b} \\\\ {c} & {d} \\end{{pmatrix}}"
+
+    assume(any(entries))
+    a, times = matrix(entries), matrix([k * n for n in entries])
+    assert accepts(f"{k}{a}", times)
+    assert accepts(f"\\frac{{1}}{{{k}}}{times}", a)
+    assert accepts(f"-{a}", matrix([-n for n in entries]))
+    assert accepts(f"{a} + {a}", matrix([2 * n for n in entries]))
+    assert accepts(a.replace("pmatrix", "bmatrix"), a)
+    assert not accepts(f"{k + 1}{a}", times)
+    assert not accepts(f"{a} + {a}", a)
+    assert not accepts(f"\\frac{{{k}}}{{{a}}}", times)
+    assert not accepts(f"{k} + {a}", matrix([n + k for n in entries]))
+    assert not accepts(a, matrix([*entries[:3], entries[3] + 1]))
+    assert not accepts(a, matrix([*entries[:3], entries[3] + 1]).replace("pmatrix", "vmatrix"))
