@@ -43,11 +43,12 @@ _VERBS = (
 _VERB = re.compile(_VERBS)
 _VERB_WITH_NUMBER = re.compile(_VERBS + r"[$\\({]{0,3}-?\d")
 _LEAD = re.compile(
-    r"^\s*(?:(?:approximately|exactly|about|roughly|around|only|just|an?\stotal\sof)(?=[\s$\\])|≈|~|\\approx|\\sim)\s*",
+    r"^\s*(?:\\(?:textbf|text|mathrm|mathbf)\s*\{\s*\([A-E]\)\s*\}(?:\s|~|\\[ ,;]|\\quad)*(?=[-$\d]|\\[dtf])"
+    r"|(?:approximately|exactly|about|roughly|around|only|just|an?\stotal\sof)(?=[\s$\\])|≈|~|\\approx|\\sim)\s*",
     re.IGNORECASE,
 )
 _TAIL = re.compile(
-    r"(?:\s*\((?:since|because|as|for|by|from|using|where|i\.e\.|see|approximately|approx\.?|about|≈|\\approx)\s?[^()]*(?:\([^()]*\)[^()]*)*\)"
+    r"(?:\s*\((?:since|because|as|for|by|from|using|where|i\.e\.|see|exactly|approximately|approx\.?|about|≈|\\approx)\s?[^()]*(?:\([^()]*\)[^()]*)*\)"
     r"|[\s—–]+(?:because|since|as\s(?:desired|required|claimed|needed))\b.{0,300}"
     r"|,\s+(?:in total|in all|so|since|because|which|where|when|as|hence|thus|therefore)\b.{0,300}"
     r"|\s+(?:is|as)\s(?:the|our|my)\s(?:\w+\s)?answer|\s*(?:です|となります|である|입니다|이다|है|हैं))[\s.。।]*$",

@@ -549,3 +549,61 @@ def test_sums_and_multiples_of_matrices(entries: list[int], k: int) -> None:
     assert not accepts(f"{k} + {a}", matrix([n + k for n in entries]))
     assert not accepts(a, matrix([*entries[:3], entries[3] + 1]))
     assert not accepts(a, matrix([*entries[:3], entries[3] + 1]).replace("pmatrix", "vmatrix"))
+
+
+@few
+@given(INTEGERS, st.sampled_from("ABCDE"))
+def test_a_choice_before_its_value(n: int, letter: str) -> None:
+    for form in (
+        f"\\textbf{{({letter})}} {n}",
+        f"\\text{{({letter}) }}\\ {n}",
+        f"\\textbf{{({letter}) }} ${n}$",
+    ):
+        assert accepts(form, str(n))
+        assert not accepts(form, str(n + 1))
+        assert not accepts(form.replace(str(n), f"{n} or {n + 1}"), str(n))
+    assert accepts(f"\\textbf{{({letter})}}", f"\\text{{({letter})}}")
+    assert not accepts(f"\\textbf{{({letter})}}", str(n))
+
+
+@few
+@given(INTEGERS)
+def test_a_last_line_after_hashes(n: int) -> None:
+    for form in (f"#### {n}", f"So it is.\n#### {n}\n", f"#### {n + 1}\n#### ${n}$", f"#### {n}.0"):
+        assert judge(form, str(n)).correct
+        assert not judge(form, str(n + 2)).correct
+    for heading in (
+        f"#### {n}. Simplify",
+        f"#### Step {n}",
+        f"#### {n}\nmore text",
+        f"#### {n}.",
+        f"##### {n}",
+    ):
+        assert not judge(heading, str(n)).correct
+    assert judge(f"Answer: {n}\n#### {n + 1}", str(n)).correct
+
+
+@few
+@given(INTEGERS)
+def test_the_same_value_twice_is_one_value(n: int) -> None:
+    assert accepts(f"{n}, {n}", str(n))
+    assert accepts(f"{n} (exactly)", str(n))
+    assert not accepts(f"{n}, {n}, {n + 1}", str(n))
+
+
+@few
+@given(st.sampled_from("xyz"), st.sampled_from("xyz"), SMALL)
+def test_letters_after_a_number_are_factors(x: str, y: str, k: int) -> None:
+    assume(x != y)
+    assert accepts(f"{k}{x}{y}", f"{k}{y}{x}")
+    assert not accepts(f"{k}{x}{y}", f"{k + 1}{x}{y}")
+    assert accepts(f"{x} >= {k}", f"[{k}, \\infty)")
+    assert not accepts(f"{x} > {k}", f"[{k}, \\infty)")
+
+
+@pytest.mark.parametrize(
+    ("said", "reference"), [("no such line", "no such point"), ("obtuse", "obtuse angle")]
+)
+def test_words_are_compared_in_full(said: str, reference: str) -> None:
+    assert accepts(said, said.upper())
+    assert not accepts(said, reference)
