@@ -43,6 +43,58 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "verifier/decide.py": [
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_cases.py",
+        "tests/verifier/test_kinds.py",
+    ],
+    "verifier/extract.py": [
+        "tests/verifier/test_extract.py",
+        "tests/verifier/test_cases.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_properties.py",
+    ],
+    "verifier/clean.py": [
+        "tests/verifier/test_extract.py",
+        "tests/verifier/test_cases.py",
+        "tests/verifier/test_kinds.py",
+    ],
+    "verifier/textual.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_properties.py",
+    ],
+    "verifier/tokens.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/vocabulary.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/cursor.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_exact.py",
+        "tests/verifier/test_attacks.py",
+    ],
+    "verifier/expression.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/parse.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/tree.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/exact.py": [
+        "tests/verifier/test_exact.py",
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_properties.py",
+    ],
+    "verifier/names.py": ["tests/verifier/test_kinds.py", "tests/verifier/test_cases.py"],
+    "verifier/compare.py": [
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_cases.py",
+    ],
+    "verifier/algebra.py": ["tests/verifier/test_decide.py", "tests/verifier/test_kinds.py"],
+    "verifier/sets.py": [
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_cases.py",
+    ],
+    "verifier/judging.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
+    "verifier/pool.py": ["tests/verifier/test_pool.py"],
+    "verifier/worker.py": ["tests/verifier/test_pool.py"],
+    "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
     "run/health.py": ["tests/run/test_health.py"],
@@ -87,6 +139,303 @@ LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "verifier/decide.py": [
+        Mutation(
+            "leading zeros only",
+            're.compile(r"[+-]?(?:\\d+|[1-9]\\d{0,2}(?:,\\d{3})+)"',
+            're.compile(r"[+-]?(?:\\d+|[1-9]\\d*(?:,\\d{3})+)"',
+        ),
+        Mutation(
+            "braces do not count",
+            '    text = re.sub(r"\\s+", " ", text).strip()',
+            '    text = re.sub(r"[\\s{}]+", " ", text).strip()',
+        ),
+        Mutation("no bound on length", "if len(answer) > MAX_CHARS:", "if False:"),
+        Mutation("a list for one value is right", "if status is Status.WRONG and several:", "if several:"),
+        Mutation(
+            "words in part",
+            'words[0] == words[1] else Status.WRONG, "words")',
+            'words[0][:3] == words[1][:3] else Status.WRONG, "words")',
+        ),
+    ],
+    "verifier/extract.py": [
+        Mutation("the first label", "key=found.__getitem__", "key=lambda word: -found[word]"),
+        Mutation(
+            "labels in the middle of a sentence",
+            "return colon.end() if _BEFORE_LABEL.search(before) else None",
+            "return colon.end()",
+        ),
+        Mutation(
+            "retractions ignored",
+            "if retraction and any(map(str.isdigit, rest[retraction.start() :])):",
+            "if False:",
+        ),
+        Mutation(
+            "a later box ignored", "return answer if box in (None, answer) else", "return answer if True else"
+        ),
+        Mutation(
+            "text after the end of the turn",
+            "cut = end.start() if end else len(response)",
+            "cut = len(response)",
+        ),
+        Mutation(
+            "boxes although switched off",
+            "answer = last_boxes(tail, REGION_CHARS) if boxed else None",
+            "answer = last_boxes(tail, REGION_CHARS)",
+        ),
+        Mutation("several numbers conclude", "if len(numbers) != 1 or", "if not numbers or"),
+    ],
+    "verifier/clean.py": [
+        Mutation(
+            "a denial dropped with the tail",
+            "if tail and tail.start() and not _NEGATION.search(tail[0]):",
+            "if tail and tail.start():",
+        ),
+        Mutation("a denial before the verb", "if not _NEGATION.search(before) and not", "if not"),
+        Mutation("the first of distant boxes", "run = [boxes[-1]]", "run = [boxes[0]]"),
+        Mutation("two stars are always emphasis", "if _EMPHASIS.search(text):", "if True:"),
+    ],
+    "verifier/textual.py": [
+        Mutation("digits of other scripts", "return str(digit)", "return char"),
+        Mutation("superscripts beside the base", 'lambda m: "^{" +', 'lambda m: "{" +'),
+        Mutation(
+            "invisible characters are nothing",
+            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", " ")',
+            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", "")',
+        ),
+    ],
+    "verifier/tokens.py": [
+        Mutation(
+            "an ellipsis ends any decimal",
+            "        if repeated is None:\n            return None\n",
+            '        if repeated is None:\n            return f"{whole}.{digits}"\n',
+        ),
+        Mutation(
+            "a pair is one number", "_NUMBER_INSIDE if self.depth else _NUMBER_OUTSIDE", "_NUMBER_OUTSIDE"
+        ),
+        Mutation(
+            "one group of thousands after a point",
+            r',\d{1,2}|(?:\.\d{3}){2,})", re.ASCII',
+            r',\d{1,2}|(?:\.\d{3}){1,})", re.ASCII',
+        ),
+        Mutation("a sign in braces is lost", '            self.emit("op", sign[1])\n', ""),
+        Mutation(
+            "any word is a unit",
+            'return self.after_value() and (word == "per" or vocabulary.is_unit_word(word))',
+            "return self.after_value()",
+        ),
+        Mutation("no bound on tokens", "if len(self.tokens) >= MAX_TOKENS:", "if False:"),
+    ],
+    "verifier/vocabulary.py": [
+        Mutation(
+            "more or less",
+            '"=", "<", ">", "<=", ">=", "!=")} |',
+            '"=", "<", ">", "<=", "!=")} | {">=": ">"} |',
+        ),
+        Mutation("units without plurals", 'word.removesuffix("s"), ', ""),
+        Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
+    ],
+    "verifier/cursor.py": [
+        Mutation(
+            "the period one digit late",
+            "(10 ** len(period) - 1) * 10**shift",
+            "(10 ** len(period) - 1) * 10 ** (shift + 1)",
+        ),
+        Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
+        Mutation(
+            "no bound on an exponent",
+            "if exponent and (len(exponent) > 6 or abs(int(exponent)) * 4 > MAX_BITS):",
+            "if False:",
+        ),
+    ],
+    "verifier/expression.py": [
+        Mutation(
+            "quotients from the right",
+            'left = times(left, right) if op == "*"',
+            'left = times(left, right) if op in ("*", "div")',
+        ),
+        Mutation("numbers side by side multiply", "                self.check_neighbours()\n", ""),
+        Mutation("any fraction is mixed", "if 0 < p < q and", "if 0 < p and"),
+        Mutation(
+            "a mixed number subtracts", 'Node("add", (num(value), tail))', 'Node("mul", (num(value), tail))'
+        ),
+        Mutation("an arcsine is a reciprocal", "if power == num(-1) and name in", "if False and name in"),
+        Mutation(
+            "letters after a value are a unit",
+            "if self.unit_follows(left, start) or self.modulus_follows():",
+            'if left.op == "num":',
+        ),
+    ],
+    "verifier/parse.py": [
+        Mutation("half-open as open", "brackets = token.text + closing", 'brackets = token.text + ")"'),
+        Mutation(
+            "what is left over",
+            '        if not self.sees("eof"):\n            raise',
+            "        if False:\n            raise",
+        ),
+        Mutation(
+            "powers of units ignored",
+            "powers[last] = powers.get(last, 0) + sign * (self.unit_power() - 1)",
+            "self.unit_power()",
+        ),
+        Mutation(
+            "per is times",
+            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = -1',
+            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = 1',
+        ),
+        Mutation("determinants add", "negative(term) if k % 2 else term", "term"),
+        Mutation(
+            "a minus or plus is a plus or minus",
+            'return inner if (part.op == "pm") == upper else',
+            "return inner if upper else",
+        ),
+        Mutation(
+            "rows of any length",
+            "if not rows or any(len(row) != len(rows[0]) for row in rows):",
+            "if not rows:",
+        ),
+    ],
+    "verifier/tree.py": [
+        Mutation(
+            "products nest",
+            'Node("mul", (*left.args, right) if left.op == "mul" else (left, right))',
+            'Node("mul", (left, right))',
+        ),
+        Mutation("names in brackets unseen", "return set().union(*map(symbols, node.args))", "return set()"),
+    ],
+    "verifier/exact.py": [
+        Mutation(
+            "powers without a bound",
+            "bits(base) * abs(exponent) > 2 * MAX_BITS",
+            "bits(base) * abs(exponent) > 2000 * MAX_BITS",
+        ),
+        Mutation("any root is exact", "if root * root == x:", "if True:"),
+        Mutation("work not added up", "self.work += bits(value) + 64", "self.work = bits(value) + 64"),
+        Mutation("division truncates", "return x / y", "return Fraction(x // y)"),
+        Mutation("ceiling is floor", 'math.floor(x) if op == "floor" else math.ceil(x)', "math.floor(x)"),
+    ],
+    "verifier/names.py": [
+        Mutation(
+            "a multiple is a name",
+            "        and is_symbol(node.args[0])\n",
+            "        and any(map(is_symbol, node.args))\n",
+        ),
+        Mutation(
+            "names of a tuple ignored",
+            "[named[name] for name in sorted(named, key=str)] if named",
+            "list(named.values()) if named",
+        ),
+        Mutation(
+            "any two names",
+            "    return (values[0] and applied[1]) or (values[1] and applied[0])",
+            "    return True",
+        ),
+    ],
+    "verifier/compare.py": [
+        Mutation("units ignored", "if a_unit and r_unit and a_unit != r_unit:", "if False:"),
+        Mutation("3 : 1 is 3", "            or is_integer(value)\n", ""),
+        Mutation(
+            "an inequality may turn",
+            "return (op if ratio > 0 else turned) == r.args[0].args[0]",
+            "return True",
+        ),
+        Mutation(
+            "a chain need not agree",
+            "if any(not self.same(value, values[-1]) for value in values[:-1]):",
+            "if False:",
+        ),
+        Mutation(
+            "percent is a hundredth of an integer",
+            "return is_integer(plain) is not True and self.equal(a, r)",
+            "return self.equal(a, r)",
+        ),
+        Mutation("sets with elements left", "return not remaining", "return True"),
+        Mutation(
+            "tuples in any order",
+            "return len(left) == len(right) and all(map(self.same, left, right))",
+            "return self.unordered(left, right)",
+        ),
+        Mutation(
+            "a modulus ignored",
+            '*(Node("mod", node.args) for node in (a, r))',
+            '*(Node("mod", a.args) for node in (a, r))',
+        ),
+        Mutation(
+            "a number in a sum with degrees",
+            "return all(map(in_degrees, node.args))",
+            "return any(map(in_degrees, node.args))",
+        ),
+        Mutation(
+            "numbers and matrices add",
+            'wanted = len(args) if node.op == "add" else 1',
+            'wanted = count if node.op == "add" else 1',
+        ),
+        Mutation("a quotient by a matrix", 'or (node.op == "div" and args[0].op != "matrix"):', "or False:"),
+    ],
+    "verifier/algebra.py": [
+        Mutation("constants at few digits", "SURE_DIGITS = 1_000", "SURE_DIGITS = 30"),
+        Mutation(
+            "names are positive",
+            "return -value if index >= POINTS // 2 and digest[0] % 2 else value",
+            "return value",
+        ),
+        Mutation("expansion not consulted", "difference = expanded(difference)", "difference = difference"),
+        Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
+        Mutation(
+            "infinities are equal",
+            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return False",
+            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return True",
+        ),
+    ],
+    "verifier/sets.py": [
+        Mutation(
+            "open and closed alike",
+            "return bool(flags) and same_value(left.start",
+            "return same_value(left.start",
+        ),
+        Mutation(
+            "a relation read the wrong way",
+            "left, op, right = right, _FLIPPED[op], left",
+            "left, op, right = right, op, left",
+        ),
+        Mutation("a negative factor does not turn", "== (slope > 0)", "== (slope != 0)"),
+        Mutation(
+            "|x| > c is between",
+            'join = sympy.Intersection if op in ("<", "<=") else sympy.Union',
+            "join = sympy.Intersection",
+        ),
+    ],
+    "verifier/judging.py": [
+        Mutation(
+            "boxes although switched off for one",
+            "answer = extract_answer(response, boxed=boxed)",
+            "answer = extract_answer(response)",
+        ),
+    ],
+    "verifier/pool.py": [
+        Mutation("timeouts remembered", "if status is not Status.TIMEOUT:", "if True:"),
+        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
+        Mutation("killed is too big", "Status.TIMEOUT if killed else Status.TOO_BIG", "Status.TIMEOUT"),
+        Mutation(
+            "equal tasks run twice",
+            "if key not in self._pending:  # equal",
+            "if key not in self._pending or self._waiting.append(key):  # equal",
+        ),
+    ],
+    "verifier/worker.py": [
+        Mutation(
+            "no bound on memory",
+            "resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))",
+            "pass",
+        ),
+        Mutation("no alarm", "signal.setitimer(signal.ITIMER_REAL, timeout_s + ALARM_AFTER_S)", "pass"),
+    ],
+    "verifier/recipe.py": [
+        Mutation("the whole response", "response[-TAIL_CHARS:]", "response"),
+        Mutation(
+            "what stands before =", 'text = text.rpartition("=")[2]', 'text = text.partition("=")[2] or text'
+        ),
+    ],
     "distributed/tracking.py": [
         Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
         Mutation("another run each start", "if not file.exists():", "if True:"),
