@@ -28,7 +28,8 @@ from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import bytes_of_shard, load_shard, save_shard
 from dapo_ref.errors import ConfigError
 from dapo_ref.policy.batching import MicroBatch, MiniBatch, microbatches
-from dapo_ref.policy.logprobs import Policy, require_plain_head
+from dapo_ref.policy.logprobs import Policy
+from dapo_ref.policy.paths import choose_path
 from dapo_ref.policy.pretrained import load_hf_config, special_tokens_only, torch_dtype
 from dapo_ref.types import Batch
 
@@ -54,6 +55,8 @@ class Engine(Processes):
         dtype = torch_dtype(config)
         hf_config = load_hf_config(config.model_dir)
         self._rollout_model = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
+        num_positions = config.max_prompt_length + config.max_response_length
+        path = choose_path(self._rollout_model.config, dtype, config.packing, num_positions)
         super().__init__(make_accelerator(config), config.seed, config.process_group_timeout_s)
         model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=dtype)
         _switch_dropout_off(model)
@@ -61,7 +64,7 @@ class Engine(Processes):
         self._rollout_model.generation_config = model.generation_config
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        self.policy = Policy(model, config.packing)
+        self.policy = Policy(model, path.packed, path.own_head)
         self.policy.train()  # only because gradient checkpointing asks for it
         optimizer = torch.optim.AdamW(
             self.policy.parameters(),
@@ -216,14 +219,19 @@ def _empty_model(hf_config: Any, dtype: torch.dtype) -> PreTrainedModel:
     """The architecture without memory for its parameters, in evaluation mode.
 
     Raises:
-        ConfigError: it is not a causal language model, or its logits are more than a linear head's output.
+        ConfigError: it is not a causal language model, or it is one of several kinds of input.
     """
     try:
         with init_empty_weights(include_buffers=False):
             model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
-        require_plain_head(model)
     except ValueError as error:
         raise ConfigError(f"model: {' '.join(str(error).split())[:300]}") from error
+    sub_configs = getattr(type(model.config), "sub_configs", {})
+    if "text_config" in sub_configs and len(sub_configs) > 1:
+        raise ConfigError(
+            f"model: type {model.config.model_type!r} takes more than text ({', '.join(sub_configs)}); "
+            "save its text model alone as a Hugging Face directory and give that"
+        )
     return model.eval()
 
 
