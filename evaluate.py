@@ -1,34 +1,46 @@
-"""avg@k and pass@k of a model on a data set, with the sampler that training uses (§4.1: AIME 2024, avg@32).
+"""avg@k, pass@j and maj@k of a model on data sets (§4.1: AIME 2024, avg@32).
 
-    accelerate launch --config_file configs/accelerate/zero3.yaml evaluate.py --model DIR --data FILE
-    --output DIR
+    accelerate launch --config_file configs/accelerate/zero3.yaml evaluate.py --model MODEL
+    --data FILE [FILE …] --output DIR
 
-The problems are spread over the processes; each process holds the whole model.
+The problems are spread over the processes; each process holds the whole model. A response follows from the
+model, its problem, its number and `--seed`: neither the number of processes nor the batch size takes part.
+The same command goes on with an evaluation that was stopped.
 """
 
 import dataclasses
 import json
+import logging
+import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from dapo_ref.config import Config, StrictParser, option, read_config
-from dapo_ref.data import keep_short_prompts, load_problems
 from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.processes import Processes
+from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError
-from dapo_ref.evaluation import summarize, table
+from dapo_ref.evaluation import figures, table
 from dapo_ref.policy.pretrained import load_plain_model, load_tokenizer
-from dapo_ref.policy.rollout import Prompt, end_token_ids, sample_groups
+from dapo_ref.policy.rollout import end_token_ids
+from dapo_ref.report.bars import bars
 from dapo_ref.run.command import exit_code, launched_as_main, leave
-from dapo_ref.run.files import replacing
+from dapo_ref.run.evaluator import Evaluator, Task, chunks, in_order, load_tasks
+from dapo_ref.run.files import append_lines, read_lines, replacing
 from dapo_ref.run.folder import RunFolder
-from dapo_ref.scoring import Scorer, rollout_rows
-from dapo_ref.types import Group
+from dapo_ref.run.manifest import BrokenError, check_file, read_manifest
+from dapo_ref.scoring import Scorer
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SAMPLES = 32
+"""k where neither the command line nor the data say it (§4.1)."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +48,18 @@ class Options:
     """The command line. What is 0 or empty comes from the run folder's configuration, or train.py's
     default."""
 
-    model: str = option("", "HF directory, hub name, run folder, or `tiny`")
-    data: str = option("", "JSONL or parquet file, or generated TASK:SPLIT; default: the run's own data")
-    output: str = option("", "folder for results.json and responses.jsonl; must not hold results yet")
-    samples_per_problem: int = option(32, "k [paper: 32]")
+    model: str = option("", "HF directory, hub name, run folder, RUN/checkpoints/step_000010, or `tiny`")
+    data: list[str] = dataclasses.field(
+        default_factory=list,
+        metadata={"help": "JSONL or parquet files, or generated TASK:SPLIT; default: the run's own data"},
+    )
+    output: str = option("", "folder for results and responses; must not hold other results")
+    samples_per_problem: int = option(
+        0, "k; default: how often the file repeats each problem, else 32 [paper: 32]"
+    )
     temperature: float = option(1.0, "[paper: 1.0]")
     top_p: float = option(0.7, "[paper: 0.7]")
-    limit: int = option(0, "only the first so many problems")
+    limit: int = option(0, "only the first so many problems of each data set")
     prompt_template: str = option("", "wraps a bare question at {question}")
     max_prompt_length: int = option(0, "tokens; longer prompts are dropped")
     max_response_length: int = option(0, "generation cap in tokens")
@@ -59,80 +76,166 @@ def evaluation_config(options: Options) -> Config:
     """
     if not options.model or not options.output:
         raise ConfigError("--model and --output are needed; see --help")
-    folder = RunFolder(Path(options.model))
-    is_run = folder.config_file.exists()
-    if is_run and not folder.model.exists():
-        raise ConfigError(f"model: {folder.path} is a run that has no {folder.model} yet")
-    base = read_config(folder.config_file) if is_run else Config()
+    model, run = find_model(Path(options.model))
+    base = read_config(run.config_file) if run else Config()
+    known = {field.name for field in dataclasses.fields(Config)} - {"data"}
     overrides: dict[str, Any] = {
-        key: value
-        for key, value in dataclasses.asdict(options).items()
-        if value and key in {field.name for field in dataclasses.fields(Config)}
+        key: value for key, value in dataclasses.asdict(options).items() if value and key in known
     }
-    overrides |= {"model": str(folder.model) if is_run else options.model}
-    for key in ("group_size", "responses_per_update"):
-        overrides[key] = options.samples_per_problem
+    if run:
+        overrides["model"] = base.model if is_checkpoint(Path(options.model)) else str(model)
     return dataclasses.replace(
         base,
         **overrides,
+        **of_samples(options.samples_per_problem or DEFAULT_SAMPLES),
         prompts_per_step=1,
         max_prompts_per_round=0,
         dynamic_sampling=False,
         soft_overlong_punishment=False,
         rollout_weights="gathered",
+        sampler="segments",
         tracker="none",
     )
 
 
-def open_output(path: Path) -> None:
-    """Creates the folder for the results.
+def of_samples(k: int) -> dict[str, Any]:
+    """The keys of a configuration that say how many samples a problem has."""
+    return {"group_size": k, "responses_per_update": k}
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path is a run's checkpoint."""
+    return re.fullmatch(r"step_\d+", path.name) is not None and path.parent.name == "checkpoints"
+
+
+def find_model(path: Path) -> tuple[Path, RunFolder | None]:
+    """Where the weights are, and the run that they are of, if they are.
 
     Raises:
-        ConfigError: it holds results already, or cannot be written.
+        ConfigError: a run without a model, or a checkpoint that is not whole.
     """
-    if (path / "results.json").exists():
-        raise ConfigError(f"output: {path} already holds results; choose another folder")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"output: {path} cannot be written: {error.strerror}") from error
+    if is_checkpoint(path):
+        try:
+            for name, entry in read_manifest(path).items():
+                check_file(path / name, entry)
+        except BrokenError as error:
+            raise ConfigError(f"model: {path} is not a whole checkpoint: {error}") from error
+        return path, RunFolder(path.parent.parent)
+    run = RunFolder(path)
+    if not run.config_file.exists():
+        return path, None
+    if not run.model.exists():
+        found = run.checkpoints()
+        hint = f"; its newest checkpoint is {found[-1]}" if found else ""
+        raise ConfigError(f"model: {path} is a run that has no {run.model} yet{hint}")
+    return run.model, run
 
 
-def load_prompts(config: Config, limit: int, tokenizer: PreTrainedTokenizerBase) -> list[Prompt]:
-    """The problems to evaluate on, with their prompt tokens."""
-    problems = load_problems(config.data, prompt_template=config.prompt_template)
-    return keep_short_prompts(problems[: limit or None], tokenizer, config.max_prompt_length)
+def load_model(options: Options, config: Config) -> PreTrainedModel:
+    """The whole model in this process; before ZeRO-3 is on, which would shard it.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    model = load_plain_model(config)
+    if is_checkpoint(Path(options.model)):
+        try:
+            load_plain(model, sorted(Path(options.model).glob("rank_*.pt")))
+        except ValueError as error:
+            raise ConfigError(f"model: {options.model} does not fit {config.model}: {error}") from error
+    return model
+
+
+class Output:
+    """The folder of an evaluation.
+
+    settings.json        what was asked for: the same goes on, anything else needs another folder
+    partial/             rows of finished problems, a file a process, until all are there
+    responses.jsonl      a row a response
+    results.svg          avg@k and maj@k as bars
+    results.json         the figures; written last, so that its presence says that all is there
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._partial = path / "partial"
+
+    def open(self, settings: dict[str, Any]) -> list[dict[str, Any]]:
+        """Creates the folder, or goes on with an evaluation that was stopped.
+
+        Returns:
+            The rows that are there already.
+
+        Raises:
+            ConfigError: it holds results, or those of other settings, or cannot be written.
+        """
+        if (self.path / "results.json").exists():
+            raise ConfigError(f"output: {self.path} already holds results; choose another folder")
+        file = self.path / "settings.json"
+        try:
+            self._partial.mkdir(parents=True, exist_ok=True)
+            if file.exists():
+                before = json.loads(file.read_text(encoding="utf-8"))
+                changed = [key for key in settings if settings[key] != before.get(key)]
+                if changed:
+                    key = changed[0]
+                    raise ConfigError(
+                        f"output: {self.path} holds part of an evaluation with {key} {before.get(key)!r}, "
+                        f"not {settings[key]!r}; repeat its command, or choose another folder"
+                    )
+            with replacing(file) as out:
+                out.write(json.dumps(settings, indent=1) + "\n")
+        except OSError as error:
+            raise ConfigError(f"output: {self.path} cannot be written: {error.strerror}") from error
+        return [row for part in sorted(self._partial.glob("*.jsonl")) for row in read_lines(part)]
+
+    def add(self, rank: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Keeps the rows of some problems; half a line, left by a kill, is not read."""
+        self._partial.mkdir(parents=True, exist_ok=True)
+        append_lines(self._partial / f"rank_{rank:05d}.jsonl", rows)
+
+    def finish(self, results: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
+        """Writes everything under its final name."""
+        with replacing(self.path / "responses.jsonl") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        with replacing(self.path / "results.svg") as file:
+            file.write(bars(results["data_sets"]))
+        with replacing(self.path / "results.json") as file:
+            file.write(json.dumps(results, indent=1) + "\n")
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+
+def whole_problems(rows: Sequence[dict[str, Any]], k: int) -> list[dict[str, Any]]:
+    """The rows of problems that have all their samples: what was being written at a kill is done again."""
+    counts: dict[tuple[str, int], set[int]] = {}
+    for row in rows:
+        counts.setdefault((row["data"], row["problem"]), set()).add(row["sample"])
+    return [row for row in rows if len(counts[row["data"], row["problem"]]) == k]
 
 
 def evaluate(
     processes: Processes,
-    config: Config,
-    model: Any,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: list[Prompt],
-) -> list[Group]:
-    """Samples and verifies this process's share of the problems; returns everyone's, in data order."""
-    mine = processes.share(prompts)
-    end_ids = end_token_ids(tokenizer, model)
-    processes.seed(0)
-    groups: list[Group] = []
-    per_call = max(1, config.rollout_batch_size // config.group_size)
-    with Scorer(config) as scorer, processes.progress(len(mine), "problems", leave=True) as progress:
-        for start in range(0, len(mine), per_call):
-            part = mine[start : start + per_call]
-            groups += scorer.score(
-                sample_groups(model, tokenizer, part, config.sampling, end_ids, scorer.begin)
-            )
+    evaluator: Evaluator,
+    model: PreTrainedModel,
+    tasks: Sequence[Task],
+    output: Output,
+    finished: Sequence[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Samples and verifies this process's share of what is not finished; returns all rows, on every process,
+    in the order of the problems."""
+    done = {(row["data"], row["problem"]) for row in finished}
+    left = [task for task in tasks if (task.data, task.problem) not in done]
+    if done and processes.is_main:
+        log.info("%d of %d problems are there already", len(done), len(tasks))
+    mine = processes.share(chunks(left, evaluator.sampling))
+    rows: list[dict[str, Any]] = []
+    with processes.progress(sum(map(len, mine)), "problems", leave=True) as progress:
+        for part in mine:
+            made = evaluator.rows(model, part)
+            output.add(processes.rank, made)
+            rows += made
             progress.update(len(part))
-    return processes.gather_in_order(groups)
-
-
-def write_results(path: Path, results: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """`responses.jsonl`, then `results.json`, which says that both are complete."""
-    with replacing(path / "responses.jsonl") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    with replacing(path / "results.json") as file:
-        file.write(json.dumps(results, indent=1) + "\n")
+    return in_order([*finished, *processes.gather(rows)], tasks)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -140,19 +243,37 @@ def main(argv: Sequence[str]) -> None:
     options = Options(**StrictParser(Options, prog="evaluate.py").parse_given(argv))
     config = evaluation_config(options)
     tokenizer = load_tokenizer(config.model_dir)
-    prompts = load_prompts(config, options.limit, tokenizer)
-    if launched_as_main():
-        open_output(Path(options.output))
-    model = load_plain_model(config)  # before ZeRO-3 is on, which would shard it
+    sources = options.data or [config.data]
+    tasks, repeats = load_tasks(sources, config, tokenizer, options.limit)
+    if not options.samples_per_problem and repeats > 1:
+        config = dataclasses.replace(config, **of_samples(repeats))
+    output = Output(Path(options.output))
+    settings = {"model": options.model, "data": sources, "limit": options.limit, **of_config(config)}
+    kept = output.open(settings) if launched_as_main() else []
+    model = load_model(options, config)
     processes = Processes(make_accelerator(config), config.seed)
     model.to(processes.device)  # type: ignore[arg-type]
-    groups = evaluate(processes, config, model, tokenizer, prompts)
+    finished = whole_problems(processes.gather(kept), config.group_size)
+    with Scorer(config) as scorer:
+        end_ids = end_token_ids(tokenizer, model)
+        evaluator = Evaluator(tokenizer, end_ids, config.sampling, config.seed, scorer)
+        rows = evaluate(processes, evaluator, model, tasks, output, finished)
     if processes.is_main:
-        results = {"model": options.model, "data": config.data, **summarize(groups)}
-        write_results(Path(options.output), results, rollout_rows(groups, tokenizer))
-        print(table(results))
+        found = figures(rows)
+        results = {**settings, **list(found.values())[-1], "data_sets": found}
+        output.finish(results, rows)
+        print(table(found))
     processes.barrier()
     processes.close()
+
+
+def of_config(config: Config) -> dict[str, Any]:
+    """What the responses depend on, beside model and data."""
+    names = (
+        *("group_size", "temperature", "top_p", "seed", "prompt_template", "max_prompt_length"),
+        *("max_response_length", "precision", "verifier", "boxed_answers"),
+    )
+    return {name: getattr(config, name) for name in names}
 
 
 if __name__ == "__main__":

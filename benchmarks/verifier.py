@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from dapo_ref.verifier import VerifierPool, is_equivalent, judge, recipe_judge  # noqa: E402
-from dapo_ref.verifier.equal import read_integer  # noqa: E402
+from dapo_ref.verifier.decide import read_integer  # noqa: E402
 
 DEFAULT_CASES = [
     ROOT.parent / "shared" / "verifier" / "cases.jsonl",

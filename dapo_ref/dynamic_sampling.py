@@ -1,4 +1,4 @@
-"""Dynamic Sampling (§3.2, Eq. 11, Alg. 1 lines 4–8): which groups are kept, how many prompts to ask for.
+"""Dynamic Sampling (§3.2, Eq. 11, Alg. 1 lines 6–8): which groups are kept, how many prompts to ask for.
 
 A group whose G responses are all right or all wrong has no spread in Eq. 9 and so no gradient. Eq. 11 keeps a
 group only if 0 < number of equivalent answers < G, and Algorithm 1 samples until the batch is full of such

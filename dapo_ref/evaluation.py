@@ -1,17 +1,24 @@
-"""What an evaluation reports: avg@k, pass@k, and how responses end (§4.1: AIME 2024, avg@32).
+"""What an evaluation reports: avg@k, pass@j, maj@k, and how responses end (§4.1: AIME 2024, avg@32).
+
+Figures are taken from rows, one a response, as `scoring.rollout_rows` and `run/evaluator.py` make them; a row
+says with `data` and `problem` what it is a response to.
 
 Dimension key: P problems, k samples a problem.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dapo_ref.types import Group
 from dapo_ref.verifier import Status
+
+Row = Mapping[str, Any]
+ALL = "all"
+"""Name of the figures over the problems of all data sets."""
 
 
 def avg_at_k(correct: Tensor) -> tuple[float, float]:
@@ -26,9 +33,13 @@ def avg_at_k(correct: Tensor) -> tuple[float, float]:
     Returns:
         (avg@k, standard error); the error is nan for a single problem.
     """
-    means = correct.double().mean(dim=1)
-    error = float(means.std() / math.sqrt(len(means))) if len(means) > 1 else math.nan
-    return float(means.mean()), error
+    return mean_and_error(correct.double().mean(dim=1))
+
+
+def mean_and_error(values: Tensor) -> tuple[float, float]:
+    """The mean of [P] values and its standard error, std / √P; the error is nan for a single one."""
+    error = float(values.std() / math.sqrt(len(values))) if len(values) > 1 else math.nan
+    return float(values.mean()), error
 
 
 def pass_at_k(correct: Tensor, k: int) -> float:
@@ -50,38 +61,94 @@ def pass_at_k(correct: Tensor, k: int) -> float:
     return sum(1 - math.comb(samples - c, k) / math.comb(samples, k) for c in counts) / len(counts)
 
 
-def summarize(groups: Sequence[Group]) -> dict[str, Any]:
-    """All figures of an evaluation, as `results.json` holds them.
+def majority(classes: Iterable[int | None]) -> tuple[float, bool]:
+    """Whether the answer that most samples of a problem agree on is the right one: one term of maj@k.
 
     Args:
-        groups: one a problem, of the same size, verified.
+        classes: of each sample, from `Scorer.answer_classes`: equivalent answers have the same number, the
+            right one has 0, a sample without an answer has None and no vote.
+
+    Returns:
+        (1 or 0, and with a tie for the first place 1/m if the right answer is among the m that share it,
+        the chance that a fair draw between them picks it; whether there was a tie).
     """
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    correct = torch.tensor([[rollout.correct for rollout in group.rollouts] for group in groups])
-    samples = correct.shape[1]
+    votes = Counter(found for found in classes if found is not None)
+    if not votes:
+        return 0.0, False
+    most = max(votes.values())
+    first = [found for found, count in votes.items() if count == most]
+    return (0 in first) / len(first), len(first) > 1
+
+
+def summarize(rows: Sequence[Row]) -> dict[str, Any]:
+    """All figures of the responses to some problems.
+
+    Args:
+        rows: of whole problems, the same number of samples for each.
+
+    Returns:
+        As `results.json` holds them; a figure that does not exist is None.
+    """
+    problems = by_problem(rows)
+    correct = torch.tensor([[row["correct"] for row in samples] for samples in problems.values()])
+    count, k = len(rows), correct.shape[1]
     mean, error = avg_at_k(correct)
-    statuses = [rollout.verdict.status for rollout in rollouts if rollout.verdict]
-    powers = [2**i for i in range(samples.bit_length()) if 2**i <= samples]
+    voted = [majority(row["answer_class"] for row in samples) for samples in problems.values()]
+    statuses = Counter(row["status"] for row in rows)
+    probs = [row["mean_prob"] for row in rows if row["mean_prob"] is not None]
     return {
-        "problems": len(groups),
-        "samples_per_problem": samples,
-        f"avg@{samples}": mean,
+        "problems": len(problems),
+        "samples_per_problem": k,
+        f"avg@{k}": mean,
         "standard_error": None if math.isnan(error) else error,
-        **{f"pass@{k}": pass_at_k(correct, k) for k in powers},
-        "truncated_frac": sum(rollout.truncated for rollout in rollouts) / len(rollouts),
-        "no_answer_frac": statuses.count(Status.NO_ANSWER) / len(rollouts),
-        "length_mean": sum(len(rollout.response_ids) for rollout in rollouts) / len(rollouts),
-        "verdicts": {str(status): statuses.count(status) for status in Status},
+        f"maj@{k}": sum(value for value, _ in voted) / len(voted),
+        "maj_ties_frac": sum(tie for _, tie in voted) / len(voted),
+        **{f"pass@{j}": pass_at_k(correct, j) for j in powers_up_to(k)},
+        "truncated_frac": sum(row["truncated"] for row in rows) / count,
+        "no_answer_frac": statuses[Status.NO_ANSWER] / count,
+        "length_mean": sum(row["length"] for row in rows) / count,
+        "mean_prob": sum(probs) / len(probs) if probs else None,
+        "verdicts": {str(status): statuses[status] for status in Status},
     }
 
 
-def table(results: dict[str, Any]) -> str:
-    """The figures for a screen, one a line."""
-    lines = []
-    for name, value in results.items():
-        if isinstance(value, dict):
-            value = "  ".join(f"{key} {count}" for key, count in value.items() if count)
-        elif isinstance(value, float):
-            value = f"{value:.4f}"
-        lines.append(f"{name:<22}{value}")
+def by_problem(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
+    """The rows of each (data set, problem), in the order in which they come."""
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["data"], row["problem"]), []).append(row)
+    return found
+
+
+def powers_up_to(k: int) -> list[int]:
+    """1, 2, 4 … and k itself."""
+    return [2**i for i in range(k.bit_length()) if 2**i < k] + [k]
+
+
+def figures(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """`summarize` for each data set by name, and, where there are several, over `all` their problems."""
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    found = {name: summarize([row for row in rows if row["data"] == name]) for name in names}
+    return found if len(names) == 1 else {**found, ALL: summarize(rows)}
+
+
+def table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The figures for a screen: a column a data set."""
+    lines = [f"{'':<22}" + "".join(f"{name:>18}" for name in found)]
+    first = next(iter(found.values()))
+    for key in first:
+        if key not in ("verdicts", "standard_error"):
+            cells = [
+                _cell(results[key], results["standard_error"] if key.startswith("avg@") else None)
+                for results in found.values()
+            ]
+            lines.append(f"{key:<22}" + "".join(f"{cell:>18}" for cell in cells))
+    for name, results in found.items():
+        counts = "  ".join(f"{status} {n}" for status, n in results["verdicts"].items() if n)
+        lines.append(f"{'verdicts ' + name:<22}  {counts}")
     return "\n".join(lines)
+
+
+def _cell(value: Any, error: float | None) -> str:
+    text = f"{value:.4f}" if isinstance(value, float) else "–" if value is None else str(value)
+    return text if error is None else f"{text} ± {error:.4f}"

@@ -27,9 +27,10 @@ Departures (the README lists them with their reasons)
         1e-6 to the denominator. Both are the default here; `unbiased=False` is the population std.
     D3  Dual clip. The authors' code also bounds the term for negative advantages by c·Â (c = 10). It is a
         function of its own here, `dual_clip`, and off by default.
-    D9  Far ratios. Today's verl clamps log rᵢₜ to ±20. Here r is what Eq. 9 says: where the clip binds the
-        gradient is 0 up to log r = 88, the range of float32, and beyond that it is not finite, so that the
-        update is skipped and counted instead of made with a number that is in no equation.
+    D9  Far ratios. verl clamps log rᵢₜ to ±20 since June 2025, after the published runs. Here r is what Eq. 9
+        says: where the clip binds the gradient is 0 up to log r = 88, the range of float32, and beyond that
+        it is not finite, so that the update is skipped and counted instead of made with a number that is in
+        no equation.
 """
 
 import torch
@@ -40,7 +41,8 @@ def group_advantages(rewards: Tensor, eps: float = 1e-6, unbiased: bool = True) 
     """Group-normalised advantage, Eq. 9:  Âᵢ = (Rᵢ − mean(R)) / (std(R) + eps).
 
     Every token of response i shares Âᵢ. The std is Bessel-corrected unless `unbiased` is False (D2). A group
-    without spread has advantage exactly 0, and so has a group of one, whose std is taken as 0.
+    without spread has advantage exactly 0, and so has a group of one, whose std is taken as 0 (in the
+    authors' code its advantage is its reward).
 
     Args:
         rewards: [P, G] one row a group.
@@ -107,7 +109,7 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_eps_low: float, cl
 
 
 def dual_clip(surrogate: Tensor, advantages: Tensor, clip_ratio_c: float) -> Tensor:
-    """Lower bound for negative advantages, of the authors' code only (D3):  Â < 0:  max( surrogate , c Â ).
+    """Lower bound for negative advantages, not in the paper (D3):  Â < 0:  max( surrogate , c Â ).
 
     Without it a token with Â < 0 whose ratio has grown without bound pulls with the same lack of bound.
 
@@ -175,7 +177,9 @@ def group_token_mean(
 def sample_level_mean(x: Tensor, response_mask: Tensor, num_responses: float | Tensor) -> Tensor:
     """Sample-level loss of GRPO, Eq. 5, the baseline of §3.3:  1/B · Σᵢ 1/|oᵢ| · Σₜ xᵢₜ.
 
-    A token of a long response weighs less than one of a short response. A row with no valid token adds 0.
+    A token of a long response weighs less than one of a short response. A row with no valid token, left by
+    overlong filtering, adds 0 and still counts in B, as in TRL; verl counts it only where its global batch
+    size is given.
 
     Args:
         x: [B, T] one value a token.

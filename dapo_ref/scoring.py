@@ -94,6 +94,39 @@ class Scorer:
                 self.begin(problem, rollout)
         return [self._pool.result(self._begun.pop(id(rollout))[1]) for _, rollout in pairs]
 
+    def answer_classes(self, group: Group) -> list[int | None]:
+        """Which responses of a verified group give equivalent answers, for maj@k.
+
+        All right answers are class 0. A wrong one joins the first class whose first answer the verifier finds
+        equivalent to it, or opens a new one; under `verifier: recipe` that is equality of the text. Answers
+        cut short in the verdict are compared as cut.
+
+        Returns:
+            A number a response; None where there is no answer.
+        """
+        firsts: list[str] = []  # of the classes 1, 2, …
+        known: dict[str, int] = {}
+        classes: list[int | None] = []
+        for rollout in group.rollouts:
+            answer = rollout.verdict.answer if rollout.verdict else None
+            if rollout.correct or answer is None:
+                classes.append(0 if rollout.correct else None)
+                continue
+            if answer not in known:
+                known[answer] = 1 + self._class_of(answer, firsts)
+                if known[answer] > len(firsts):
+                    firsts.append(answer)
+            classes.append(known[answer])
+        return classes
+
+    def _class_of(self, answer: str, firsts: Sequence[str]) -> int:
+        """The index of the first answer that is equivalent to this one; their number if there is none."""
+        if self._recipe:
+            return len(firsts)
+        tickets = [self._pool.submit(f"Answer: {answer}", first) for first in firsts]
+        same = [self._pool.result(ticket).correct for ticket in tickets]
+        return same.index(True) if True in same else len(firsts)
+
 
 def _with(groups: Sequence[Group], name: str, values: Iterable[Any]) -> list[Group]:
     """The groups with a field of each rollout set."""

@@ -22,6 +22,7 @@ class Rollout:
         truncated: generation ran into the cap, so that there is no end-of-sequence token.
         verdict: what the verifier said; None until it is asked.
         reward: Rᵢ, the rule reward of Eq. 7 with what is added to it; nan until it is computed.
+        mean_prob: of its tokens under the policy; nan but in an evaluation.
     """
 
     response_ids: list[int]
@@ -29,6 +30,7 @@ class Rollout:
     truncated: bool
     verdict: Verdict | None = None
     reward: float = math.nan
+    mean_prob: float = math.nan
 
     @property
     def correct(self) -> bool:

@@ -1,6 +1,23 @@
-"""Property tests draw the same examples each time, without a time limit: no result hangs on luck or load."""
+"""Property tests draw the same examples each time, without a time limit: no result depends on luck or load.
+Processes that tests launch find DeepSpeed's operators in a folder of this checkout, compiled before any test
+is timed."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# Models here are so small that threads of an operation wait for each other longer than they compute: forty
+# times longer on a busy machine. To be set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
 from hypothesis import Phase, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+EXTENSIONS = ROOT / "build" / "torch_extensions"
+LAUNCHERS = {"launch", "Runs"}
+"""What test modules import from tests/support/ to start training processes."""
 
 settings.register_profile("default", derandomize=True, deadline=None, max_examples=60, database=None)
 # For `tests/mutations.py`: it wants to see a failure, not the smallest one.
@@ -8,3 +25,11 @@ settings.register_profile(
     "mutations", settings.get_profile("default"), phases=[Phase.explicit, Phase.generate], max_examples=20
 )
 settings.load_profile("default")
+os.environ["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    launching = any(LAUNCHERS & vars(item.module).keys() for item in session.items if hasattr(item, "module"))
+    if launching and not session.config.option.collectonly and not any(EXTENSIONS.glob("*/*.so")):
+        print("\ncompiling DeepSpeed's operator for the tests, once: about a minute", flush=True)
+        subprocess.run([sys.executable, "-m", "dapo_ref.distributed.native_build"], cwd=ROOT, check=True)

@@ -3,9 +3,11 @@
     python tests/mutations.py               every mutation; exit code 1 if one survives
     python tests/mutations.py --list        their names
     python tests/mutations.py --only NAME   one of them, or those of one file, such as loss.py
+    python tests/mutations.py --sample N    N of those that launch no processes, other ones every day
 
 A mutation replaces a text that stands exactly once in its file and runs the file's tests until the first
-failure, which is reported as the test that killed it. To add one, add a row to `MUTATIONS`; for a new file,
+failure, which is reported as the test that killed it; tests that hang until the time limit have seen it too.
+To add one, add a row to `MUTATIONS`; for a new file,
 its tests to `TESTS`.
 """
 
@@ -14,9 +16,11 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import random
 import shutil
 import sys
 import tempfile
+from datetime import date
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -35,13 +39,13 @@ class Mutation(NamedTuple):
     new: str
 
 
-# Which test files answer for a file of dapo_ref/.
+SCRIPTS = {"train.py", "evaluate.py"}
+
+# Which test files answer for a file.
 TESTS = {
-    "distributed/engine.py": [
-        "tests/distributed/test_distributed.py"
-    ],  # launches processes: more than a minute each
+    "distributed/engine.py": ["tests/distributed/test_distributed.py"],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
-    "distributed/processes.py": ["tests/distributed/test_distributed.py"],  # these too
+    "distributed/processes.py": ["tests/distributed/test_seeds.py"],
     "loss.py": ["tests/test_loss.py", "tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
@@ -57,7 +61,16 @@ TESTS = {
     "run/folder.py": ["tests/run/test_folder.py"],
     "run/preemption.py": ["tests/run/test_preemption.py"],
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
+    "train.py": ["tests/test_wiring.py", "tests/test_keys.py"],
+    "run/session.py": ["tests/test_wiring.py"],
+    "run/metrics.py": ["tests/run/test_metrics.py"],
+    "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
+    "config.py": ["tests/test_config.py", "tests/run/test_folder.py"],
+    "data/prompts.py": ["tests/data/test_data.py"],
 }
+
+LAUNCHING = {"tests/distributed/test_distributed.py"}
+"""Tests that launch processes: more than a minute for each mutation."""
 
 MUTATIONS = {
     "distributed/engine.py": [
@@ -516,7 +529,12 @@ MUTATIONS = {
             "bias forgotten", "F.linear(hidden, weight, bias).float()", "F.linear(hidden, weight).float()"
         ),
         Mutation("not normalised", ".squeeze(1) - log_norm[rows]", ".squeeze(1)"),
-        Mutation("entropy without the normaliser", "log_norm[rows] - probs.mul_", "-probs.mul_"),
+        Mutation(
+            "entropy of log Z − Σ p·z",
+            "-log_probs.exp().mul_(log_probs).sum(dim=1)",
+            "log_norm[rows] - log_probs.exp().mul_(log_probs + log_norm[rows, None]).sum(dim=1)",
+        ),
+        Mutation("entropy without its sign", "-log_probs.exp()", "log_probs.exp()"),
         Mutation(
             "a token lost at each chunk", "slice(start, start + size)", "slice(start, start + size - 1)"
         ),
@@ -531,8 +549,13 @@ MUTATIONS = {
         Mutation("sign of the softmax", "probs.mul_(-scale)", "probs.mul_(scale)"),
         Mutation(
             "weight's gradient of the last chunk",
-            "grad_weight += grad_logits.T",
-            "grad_weight = grad_logits.T",
+            "grad_weight += grad_logits.T @ hidden[rows]",
+            "grad_weight = (grad_logits.T @ hidden[rows]).float()",
+        ),
+        Mutation(
+            "float32 weight's gradient of the last chunk",
+            "grad_weight.addmm_(grad_logits.T, hidden[rows])",
+            "grad_weight = grad_logits.T @ hidden[rows]",
         ),
         Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
         Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),
@@ -717,12 +740,328 @@ MUTATIONS = {
             '                str(f"{type(error)',
         ),
     ],
+    "train.py": [
+        Mutation(
+            "rate of one step ahead",
+            "learning_rate(run.config, step)) as",
+            "learning_rate(run.config, step + 1)) as",
+        ),
+        Mutation("resumed from the first step", "range(run.steps_done, run", "range(0, run"),
+        Mutation("no model at the end", "    run.export_model()\n", "    pass\n"),
+        Mutation(
+            "filter ignored",
+            "has_mixed_outcomes if config.dynamic_sampling else any_outcome",
+            "has_mixed_outcomes",
+        ),
+        Mutation(
+            "filter never on", "has_mixed_outcomes if config.dynamic_sampling else any_outcome", "any_outcome"
+        ),
+        Mutation("rounds without a limit", "buffer.rounds < config.max_rounds", "buffer.rounds < 10**6"),
+        Mutation("every process samples all", "engine.share(prompts)", "prompts"),
+        Mutation(
+            "seed without the step",
+            "engine.seed(run.steps_done, buffer.rounds)",
+            "engine.seed(0, buffer.rounds)",
+        ),
+        Mutation(
+            "seed without the round",
+            "engine.seed(run.steps_done, buffer.rounds)",
+            "engine.seed(run.steps_done, 0)",
+        ),
+        Mutation(
+            "groups of this process alone", "groups = engine.gather_in_order(groups)", "groups = list(groups)"
+        ),
+        Mutation(
+            "nothing verified early",
+            "on_response=run.scorer.begin",
+            "on_response=lambda problem, rollout: None",
+        ),
+        Mutation("stops unheard while sampling", "on_token=run.stop.on_token", "on_token=lambda: None"),
+        Mutation("rate of the round not counted", "run.acceptance.update(qualified, len(groups))", "pass"),
+        Mutation(
+            "surplus counted twice",
+            "run.acceptance.update(qualified, len(groups))",
+            "run.acceptance.update(len(groups), len(groups))",
+        ),
+        Mutation("only the last round recorded", "sampled += groups", "sampled = groups"),
+        Mutation(
+            "refill as without a filter",
+            "run.acceptance.value if run.config.dynamic_sampling else 1.0",
+            "1.0",
+        ),
+        Mutation(
+            "round of any size",
+            "run.config.prompts_per_round, run.engine.world_size",
+            "10**6, run.engine.world_size",
+        ),
+        Mutation(
+            "round not shared evenly", "prompts_per_round, run.engine.world_size", "prompts_per_round, 1"
+        ),
+        Mutation(
+            "overlong filtering ignored",
+            "collate(groups, config.overlong_filtering)",
+            "collate(groups, False)",
+        ),
+        Mutation(
+            "groups mixed in Eq. 9", "batch.rewards.view(-1, config.group_size)", "batch.rewards.view(1, -1)"
+        ),
+        Mutation(
+            "groups taken for columns",
+            "batch.rewards.view(-1, config.group_size)",
+            "batch.rewards.view(config.group_size, -1).T",
+        ),
+        Mutation("std of the recipe always", "unbiased=config.unbiased_std", "unbiased=True"),
+        Mutation(
+            "one update a step",
+            "minibatches(batch, run.config.responses_per_update)",
+            "minibatches(batch, len(batch))",
+        ),
+        Mutation("second mini-batch without π_old", "for plan in plans[1:]:", "for plan in plans[2:]:"),
+        Mutation(
+            "π_old forgotten in the metrics",
+            "            metrics.add_old_policy(micro, entropy)\n        loss",
+            "        loss",
+        ),
+        Mutation(
+            "old policy counted in the first alone",
+            "        metrics.add_old_policy(micro, entropy)\n\n\ndef update(",
+            "\n\ndef update(",
+        ),
+        Mutation(
+            "rate of the warm-up's end",
+            "run.engine.step(run.learning_rate)",
+            "run.engine.step(run.config.learning_rate)",
+        ),
+        Mutation("warm-up from zero", "(step + 1) / max(config", "step / max(config"),
+        Mutation("no warm-up", "* min(1.0, (step + 1) / max(config.warmup_steps, 1))", ""),
+        Mutation("warm-up without an end", "min(1.0, (step + 1)", "(1.0 * (step + 1)"),
+    ],
+    "run/session.py": [
+        Mutation(
+            "data order of seed 0", "PromptStream(prompts, seed=config.seed)", "PromptStream(prompts, seed=0)"
+        ),
+        Mutation("no resume", "        if self.config.resume:\n            self._resume()\n", ""),
+        Mutation("old estimates weigh as much", "        self.acceptance.end_step()\n", ""),
+        Mutation("all groups marked as trained", "[id(group) in trained for group", "[True for group"),
+        Mutation(
+            "rollouts of a step before",
+            "self._folder.write_rollouts(self.steps_done + 1, rows)",
+            "self._folder.write_rollouts(self.steps_done, rows)",
+        ),
+        Mutation(
+            "no end without groups",
+            "warning = require_groups(buffer, self.config.on_round_limit)",
+            'warning = ""',
+        ),
+        Mutation("nothing to warn of", "if warning and self.engine.is_main:", "if False:"),
+        Mutation("updates not counted", "        self.updates += 1\n", ""),
+        Mutation("stops after an update", "        self.stop.may_stop = False\n", ""),
+        Mutation("never stops again", "        self.stop.may_stop = True\n", ""),
+        Mutation("skips never forgiven", "            self._skipped_in_a_row = 0\n", "            pass\n"),
+        Mutation("skips not counted", "self._skipped_in_a_row += 1", "self._skipped_in_a_row += 0"),
+        Mutation(
+            "nothing kept of a skipped update",
+            "        self._folder.write_bad_update(step, self.updates, self.engine.rank, content)\n",
+            "",
+        ),
+        Mutation(
+            "one skip more",
+            "self._skipped_in_a_row >= self.config.max_skipped_updates",
+            "self._skipped_in_a_row > self.config.max_skipped_updates",
+        ),
+        Mutation("steps not counted", "self.steps_done = step + 1", "self.steps_done = step"),
+        Mutation("tracker forgotten", "        self.engine.track(record)\n", ""),
+        Mutation(
+            "state of the step before",
+            "        self._last_finished = self.state_dict()\n        self.stop.may",
+            "        self.stop.may",
+        ),
+        Mutation(
+            "last step not saved",
+            "(last or self.steps_done % config.checkpoint_every == 0)",
+            "(self.steps_done % config.checkpoint_every == 0)",
+        ),
+        Mutation(
+            "checkpoint at every step", "(last or self.steps_done % config.checkpoint_every == 0)", "True"
+        ),
+        Mutation(
+            "position in the data lost", '            self.stream.load_state_dict(state["stream"])\n', ""
+        ),
+        Mutation(
+            "estimate lost", '            self.acceptance = AcceptanceRate(**state["acceptance"])\n', ""
+        ),
+        Mutation(
+            "updates counted anew",
+            'self.steps_done, self.updates = state["step"], state["updates"]',
+            'self.steps_done = state["step"]',
+        ),
+        Mutation(
+            "train on nothing",
+            'if not buffer.groups or on_round_limit == "stop":',
+            'if on_round_limit == "stop":',
+        ),
+        Mutation(
+            "stop never chosen", 'if not buffer.groups or on_round_limit == "stop":', "if not buffer.groups:"
+        ),
+    ],
+    "run/metrics.py": [
+        Mutation(
+            "kept for sampled",
+            '"reward/accuracy": sum(rollout.correct for rollout in rollouts) / count',
+            '"reward/accuracy": buffer.groups_qualified / count',
+        ),
+        Mutation(
+            "lengths of groups",
+            '"response/length_mean": sum(lengths) / count',
+            '"response/length_mean": sum(lengths) / len(groups)',
+        ),
+        Mutation(
+            "longest for mean", '"response/length_max": max(lengths)', '"response/length_max": min(lengths)'
+        ),
+        Mutation("truncated not counted", "sum(rollout.truncated for rollout in rollouts) / count", "0.0"),
+        Mutation(
+            "right for wrong",
+            "buffer.groups_all_wrong / buffer.groups_generated",
+            "buffer.groups_all_correct / buffer.groups_generated",
+        ),
+        Mutation(
+            "surplus counted as kept",
+            '"sampling/groups_kept": len(buffer.groups)',
+            '"sampling/groups_kept": buffer.groups_qualified',
+        ),
+        Mutation(
+            "entropy under the mask", "float(entropy.detach()[mask].sum())", "float(entropy.detach().sum())"
+        ),
+        Mutation(
+            "log for probability", "micro.old_logprobs[mask].exp().sum()", "micro.old_logprobs[mask].sum()"
+        ),
+        Mutation(
+            "sides of the clip swapped",
+            "self.clipped_low += clipping.low",
+            "self.clipped_low += clipping.high",
+        ),
+        Mutation(
+            "last ratio for the largest", "max(self.ratio_max, clipping.ratio_max)", "clipping.ratio_max"
+        ),
+        Mutation(
+            "losses kept for the next update",
+            "losses, self.pending_losses = self.pending_losses, []",
+            "losses = self.pending_losses",
+        ),
+        Mutation(
+            "skipped updates in the loss",
+            "            self.loss += sum(losses)\n        else:\n",
+            "            self.loss += sum(losses)\n        else:\n            self.loss += sum(losses)\n",
+        ),
+        Mutation("skipped updates not counted", "self.skipped_updates += 1", "self.skipped_updates += 0"),
+        Mutation(
+            "tokens of the last update",
+            "self.trained_tokens += num_tokens",
+            "self.trained_tokens = num_tokens",
+        ),
+        Mutation("a sum of losses", "loss / made if made else None", "loss if made else None"),
+        Mutation(
+            "a sum of norms",
+            "sum(self.grad_norms) / made if made else None",
+            "sum(self.grad_norms) if made else None",
+        ),
+        Mutation(
+            "entropy by trained tokens",
+            '"policy/entropy": entropy / max(sampled, 1)',
+            '"policy/entropy": entropy / max(self.trained_tokens, 1)',
+        ),
+        Mutation(
+            "clip share by sampled tokens",
+            '"policy/clip_frac_high": high / max(self.trained_tokens, 1)',
+            '"policy/clip_frac_high": high / max(sampled, 1)',
+        ),
+        Mutation(
+            "nan in the file",
+            "return {key: None if value is None else finite(value) for",
+            "return {key: value for",
+        ),
+        Mutation("time of the last block", "self.timers.get(name, 0.0) + time", "time"),
+    ],
+    "scoring.py": [
+        Mutation("punishment ignored", "if config.soft_overlong_punishment:", "if False:"),
+        Mutation("punishment always", "if config.soft_overlong_punishment:", "if True:"),
+        Mutation(
+            "punished by the prompt",
+            "len(rollout.response_ids) for group in groups for",
+            "len(group.prompt_ids) for group in groups for",
+        ),
+        Mutation("reward of the paper always", 'choose(REWARDS, "reward", config.reward)', "dapo_reward"),
+        Mutation("our rule always", 'config.verifier == "recipe"', "False"),
+        Mutation("boxes always", "boxed=config.boxed_answers", "boxed=True"),
+        Mutation("verified twice", "if id(rollout) not in self._begun:", "if True:"),
+        Mutation("reward of any size", "or not rewards.isfinite().all()", ""),
+        Mutation("everything recorded as agreed", "a.correct != b for", "False for"),
+        Mutation(
+            "verdicts in another order",
+            "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts]",
+            "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts[::-1]]",
+        ),
+        Mutation(
+            "verdict for answer", '"answer": rollout.verdict.answer', '"answer": rollout.verdict.status'
+        ),
+    ],
+    "config.py": [
+        Mutation(
+            "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
+        ),
+        Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
+        Mutation("indivisible batch", "responses % self.responses_per_update == 0", "True"),
+        Mutation("groups cut by an update", "self.responses_per_update % self.group_size == 0", "True"),
+        Mutation("group of one", "not (self.dynamic_sampling and self.group_size == 1)", "True"),
+        Mutation(
+            "cache longer than the cap",
+            "0 < self.overlong_cache_length <= self.max_response_length",
+            "0 < self.overlong_cache_length",
+        ),
+        Mutation(
+            "round of the recipe as it is",
+            "self.max_prompts_per_round or 3 * self.prompts_per_step",
+            "3 * self.prompts_per_step",
+        ),
+        Mutation(
+            "any change goes on",
+            "return self.key not in FREE_KEYS and self.key not in INEXACT_KEYS",
+            "return False",
+        ),
+        Mutation(
+            "unknown keys pass",
+            "        if key not in known:\n            raise",
+            "        if False:\n            raise",
+        ),
+    ],
+    "data/prompts.py": [
+        Mutation("beginning doubled", "add_special_tokens=False", "add_special_tokens=True"),
+        Mutation("response not begun", "add_generation_prompt=True", "add_generation_prompt=False"),
+        Mutation(
+            "a prompt of the limit is too long",
+            "len(ids) <= max_prompt_length",
+            "len(ids) < max_prompt_length",
+        ),
+        Mutation(
+            "one order for all epochs",
+            'random.Random(f"{self._seed}/{self.epoch}")',
+            'random.Random(f"{self._seed}")',
+        ),
+        Mutation(
+            "one order for all seeds",
+            'random.Random(f"{self._seed}/{self.epoch}")',
+            'random.Random(f"{self.epoch}")',
+        ),
+        Mutation("order of the file", "random.Random(f", "str(f"),
+        Mutation("other data accepted", 'if state["fingerprint"] != self.fingerprint:', "if False:"),
+        Mutation("resumed at the beginning", 'self.position = int(state["position"])', "self.position = 0"),
+    ],
 }
 
 
 def source_of(file: str, root: Path = ROOT) -> Path:
-    """Where a file of the table lies."""
-    return root / "dapo_ref" / file
+    """Where a file of the table lies: the scripts at the top, all else in the package."""
+    return root / file if file in SCRIPTS else root / "dapo_ref" / file
 
 
 class FirstFailure:
@@ -774,7 +1113,8 @@ def killer_of(file: str, mutation: Mutation, copy: Path) -> str | None:
     try:
         process.start()
         sender.close()  # so that a process that dies is seen at once
-        code, nodeid = receiver.recv() if receiver.poll(TIME_LIMIT_S) else (None, None)
+        in_time = receiver.poll(TIME_LIMIT_S)
+        code, nodeid = receiver.recv() if in_time else (pytest.ExitCode.TESTS_FAILED, "the time limit")
     finally:
         process.kill()
         process.join()
@@ -791,15 +1131,22 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="print the names and do nothing")
     parser.add_argument("--only", metavar="NAME", help="run the one of this name, or those of this file")
+    parser.add_argument("--sample", metavar="N", type=int, help="run N, drawn by the date")
     arguments = parser.parse_args()
     rows = [(file, mutation) for file, mutations in MUTATIONS.items() for mutation in mutations]
     chosen = [(file, mutation) for file, mutation in rows if arguments.only in (None, mutation.name, file)]
+    if arguments.sample:
+        chosen = [(file, mutation) for file, mutation in chosen if not LAUNCHING & set(TESTS[file])]
+        drawn = random.Random(str(date.today())).sample(
+            range(len(chosen)), min(arguments.sample, len(chosen))
+        )
+        chosen = [chosen[i] for i in sorted(drawn)]
     if not chosen:
         parser.error(f"no mutation or file is named {arguments.only!r}; --list shows the names")
     if arguments.list:
         print("\n".join(f"{file}: {mutation.name}" for file, mutation in chosen))
         return 0
-    for module in ("torch", "hypothesis", "transformers"):
+    for module in ("torch", "hypothesis", "transformers", "accelerate", "deepspeed"):
         importlib.import_module(module)
     sys.dont_write_bytecode = True  # a file changed twice within a second would look unchanged
     survivors = []

@@ -311,3 +311,10 @@ def test_the_recipe_differs_from_the_paper_where_it_says_so() -> None:
         "dual_clip": 10.0,
     }
     assert (recipe.max_rounds, recipe.prompts_per_round) == (10, 1536)
+
+
+def test_an_unknown_key_of_a_file_is_not_said_to_be_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("learning_rat: 1e-6\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        load_config(["--config", str(tmp_path / "a.yaml")])
+    assert "command line" not in str(error.value)

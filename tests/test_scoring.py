@@ -13,10 +13,11 @@ from dapo_ref.scoring import (
     correct_matrix,
     dapo_reward,
     recipe_disagreement,
+    rewards_of,
     rollout_rows,
 )
 from dapo_ref.types import Group, Rollout
-from dapo_ref.verifier import Status
+from dapo_ref.verifier import Status, Verdict
 from tests.support.helpers import char_tokenizer, random_groups
 
 CONFIG = Config(max_response_length=10, overlong_cache_length=4, group_size=2, responses_per_update=2)
@@ -77,3 +78,35 @@ def test_rows_for_people_hold_what_the_verifier_saw():
         ("0.5", r"$\frac{1}{2}$", "correct"),
     ]
     assert {"prompt", "response", "correct", "truncated", "length", "source"} <= rows[0].keys()
+
+
+def test_the_pool_is_made_as_configured(monkeypatch):
+    asked = {}
+    monkeypatch.setattr("dapo_ref.scoring.VerifierPool", lambda **settings: asked.update(settings))
+    config = dataclasses.replace(
+        CONFIG, verifier_workers=3, verifier_timeout_s=0.5, verifier_memory_mb=77, boxed_answers=False
+    )
+    Scorer(config)
+    assert asked == {"workers": 3, "timeout_s": 0.5, "memory_mb": 77, "boxed": False}
+
+
+def test_what_begin_started_is_not_verified_again(monkeypatch):
+    submitted = []
+
+    class Pool:
+        def submit(self, text, reference):
+            submitted.append((text, reference))
+            return text
+
+        def result(self, ticket):
+            return Verdict(correct=ticket == "right", status=Status.CORRECT, answer=ticket)
+
+    monkeypatch.setattr("dapo_ref.scoring.VerifierPool", lambda **settings: Pool())
+    scorer = Scorer(CONFIG)
+    groups = [group("5", "right", "wrong"), group("6", "wrong", "right")]
+    scorer.begin(groups[0].problem, groups[0].rollouts[1])
+    scored = scorer.score(groups)
+    assert correct_matrix(scored).tolist() == [[True, False], [False, True]]
+    assert sorted(submitted) == [("right", "5"), ("right", "6"), ("wrong", "5"), ("wrong", "6")]
+    assert scorer._begun == {}
+    assert rewards_of(scored).tolist() == [1.0, -1.0, -1.0, 1.0]

@@ -17,7 +17,9 @@ from dapo_ref.dynamic_sampling import GroupBuffer
 from dapo_ref.errors import ConfigError, DataError, TrainingError
 from dapo_ref.run.files import read_metrics
 from dapo_ref.run.session import require_groups
+from dapo_ref.verifier import Status
 from tests.run.test_metrics import LISTED
+from tests.support import oracle, reference
 from tests.support.helpers import ROOT, char_tokenizer, launch, random_llama
 from train import learning_rate, main
 
@@ -25,6 +27,19 @@ CONFIG = str(ROOT / "configs/tiny_cpu.yaml")
 SMALL = [
     *("--config", CONFIG, "--prompts_per_step", "6", "--responses_per_update", "24"),
     *("--tokens_per_microbatch", "700", "--checkpoint_every", "1"),
+    # Not the defaults, and such that clips, punishment and filter are at work: the replay sees each of them.
+    *("--temperature", "0.9", "--adam_beta1", "0.8", "--adam_beta2", "0.99", "--weight_decay", "0.05"),
+    *(
+        "--clip_eps_low",
+        "0.05",
+        "--clip_eps_high",
+        "0.08",
+        "--max_grad_norm",
+        "0.4",
+        "--learning_rate",
+        "1e-3",
+    ),
+    *("--overlong_filtering", "true", "--overlong_cache_length", "30", "--max_response_length", "40"),
 ]
 
 
@@ -68,7 +83,7 @@ def test_metrics_hold_every_key_and_show_dynamic_sampling(runs):
         assert record["updates"] == 2 * record["step"]  # 6 groups of 8, 24 responses an update
         assert record["tokens/trained"] > 0
         # The schedule counts rollout steps: not generation rounds, not updates, not processes.
-        assert record["lr"] == pytest.approx(3e-4 * min(1, record["step"] / 5))
+        assert record["lr"] == pytest.approx(1e-3 * min(1, record["step"] / 5))
 
 
 def test_rollout_files_hold_every_response_and_say_which_were_trained(runs):
@@ -86,12 +101,90 @@ def test_rollout_files_hold_every_response_and_say_which_were_trained(runs):
             assert 0 < sum(row["correct"] for row in group) < 8  # Eq. 11
 
 
+def step_of(run, number):
+    """The rows of a step's responses, eight a group."""
+    lines = (run / f"rollouts/step_{number:06d}.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [rows[start : start + 8] for start in range(0, len(rows), 8)]
+
+
+def test_rollout_metrics_follow_from_the_rollout_files(runs):
+    """Each recomputed from the rows, the verdicts and rewards included: the answers are integers here."""
+    for record in read_metrics(runs[0] / "metrics.jsonl"):
+        groups = step_of(runs[0], record["step"])
+        rows = [row for group in groups for row in group]
+        for row in rows:
+            assert row["correct"] == (row["answer"] is not None and row["answer"] == row["reference"])
+            reward = oracle.eq7_reward(row["correct"]) + oracle.eq13_penalty(row["length"], 40, 30)
+            assert row["reward"] == pytest.approx(reward, abs=1e-6)
+        right = [sum(row["correct"] for row in group) for group in groups]
+        mixed = [0 < count < 8 for count in right]
+        kept = [all(row["kept"] for row in group) for group in groups]
+        assert kept == [is_mixed and sum(mixed[:i]) < 6 for i, is_mixed in enumerate(mixed)]
+        count = len(rows)
+        lengths = [row["length"] for row in rows]
+        expected = {
+            "reward/mean": sum(row["reward"] for row in rows) / count,
+            "reward/accuracy": sum(right) / count,
+            "response/length_mean": sum(lengths) / count,
+            "response/length_max": max(lengths),
+            "response/truncated_frac": sum(row["truncated"] for row in rows) / count,
+            "sampling/groups_generated": len(groups),
+            "sampling/groups_kept": sum(kept),
+            "sampling/groups_qualified": sum(mixed),
+            "sampling/all_correct_frac": right.count(8) / len(groups),
+            "sampling/all_wrong_frac": right.count(0) / len(groups),
+            "tokens/generated": sum(lengths),
+            "tokens/trained": sum(row["length"] for row in rows if row["kept"] and not row["truncated"]),
+            **{
+                f"verdict/{status}_frac": [row["status"] for row in rows].count(status) / count
+                for status in Status
+            },
+        }
+        for key, value in expected.items():
+            assert record[key] == pytest.approx(value, rel=1e-6, abs=1e-9), key
+
+
+def test_training_is_replayed_from_the_rollout_files_in_plain_pytorch(runs):
+    """From the first weights and the kept responses: losses, norms, ratios, clips and the final weights."""
+    config = read_config(runs[0] / "config.yaml")
+    model = AutoModelForCausalLM.from_pretrained(config.model_dir).float()
+    tokenizer = AutoTokenizer.from_pretrained(config.model_dir)
+    optimizer = reference.adamw(model, config)
+
+    def sample(row):
+        prompt, response = (
+            tokenizer(row[key], add_special_tokens=False)["input_ids"] for key in ("prompt", "response")
+        )
+        response += [] if row["truncated"] else [tokenizer.eos_token_id]
+        assert len(response) == row["length"]
+        return reference.Sample(prompt, response, row["reward"], row["truncated"])
+
+    clipped = 0
+    for record in read_metrics(runs[0] / "metrics.jsonl"):
+        groups = [
+            [sample(row) for row in group] for group in step_of(runs[0], record["step"]) if group[0]["kept"]
+        ]
+        step = reference.train_step(model, optimizer, groups, config, record["step"] - 1)
+        for key, value in step.record().items():
+            assert record[key] == pytest.approx(value, rel=1e-3, abs=1e-6), key
+        clipped += min(step.clipped_low, step.clipped_high)
+    assert clipped > 0
+    exported = load_file(runs[0] / "model/model.safetensors")
+    for name, value in model.named_parameters():
+        if name in exported:
+            # Adam divides by the size of the gradient, and so makes its rounding as large as a step.
+            difference = (exported[name] - value).abs()
+            assert difference.mean() < 1e-6, name
+            assert difference.max() < 3e-4, name
+
+
 def test_the_exported_model_is_a_plain_one_and_has_moved(runs):
     model = AutoModelForCausalLM.from_pretrained(runs[0] / "model")
     start = AutoModelForCausalLM.from_pretrained(load_config(["--config", CONFIG]).model_dir)
     for (name, new), (_, old) in zip(model.named_parameters(), start.named_parameters(), strict=True):
-        # Three steps of two updates by Adam at 3e-4 or less: moved, and by no more than that.
-        assert 0 < (new - old).abs().max() < 6 * 3.5e-4, name
+        # Three steps of two updates by Adam at 6e-4 or less: moved, and by no more than that.
+        assert 0 < (new - old).abs().max() < 6 * 7e-4, name
     assert AutoTokenizer.from_pretrained(runs[0] / "model").chat_template
 
 
@@ -108,15 +201,20 @@ def test_config_file_is_the_resolved_configuration(runs):
 
 
 def test_evaluation_reads_the_run_and_spreads_over_processes(runs, tmp_path):
-    options = ["--model", str(runs[0]), "--data", "tiny:test:10", "--samples_per_problem", "4"]
-    output = launch(ROOT / "evaluate.py", *options, "--output", str(tmp_path), num_processes=2)
-    results = json.loads((tmp_path / "results.json").read_text())
-    rows = [json.loads(line) for line in (tmp_path / "responses.jsonl").read_text().splitlines()]
-    assert (results["problems"], results["samples_per_problem"], len(rows)) == (10, 4, 40)
-    assert results["avg@4"] == pytest.approx(sum(row["correct"] for row in rows) / 40)
+    options = ["--data", "tiny:test:10", "tiny:train:3", "--samples_per_problem", "4"]
+    model = ["--model", str(runs[0])]
+    output = launch(ROOT / "evaluate.py", *model, *options, "--output", str(tmp_path / "a"), num_processes=2)
+    results = json.loads((tmp_path / "a/results.json").read_text())
+    rows = [json.loads(line) for line in (tmp_path / "a/responses.jsonl").read_text().splitlines()]
+    assert (results["problems"], results["samples_per_problem"], len(rows)) == (13, 4, 52)
+    assert results["avg@4"] == pytest.approx(sum(row["correct"] for row in rows) / 52)
     sources = [row["source"] for row in rows]
     assert sources == [source for source in dict.fromkeys(sources) for _ in range(4)]
     assert f"{results['avg@4']:.4f}" in output
+    # One process, the last checkpoint in place of the exported model: the same weights, the same responses.
+    model = ["--model", str(runs[0] / "checkpoints/step_000003")]
+    launch(ROOT / "evaluate.py", *model, *options, "--output", str(tmp_path / "b"), num_processes=1)
+    assert (tmp_path / "b/responses.jsonl").read_text() == (tmp_path / "a/responses.jsonl").read_text()
 
 
 BAD = {

@@ -1,7 +1,7 @@
 """Where problems come from: files, generated tasks, optional packages. Each is read as rows with an address.
 
-A row is a dictionary as the source holds it; which of its keys are question and answer is the business of
-`problems.py`. Its address is what an error message names: `sums.jsonl:12` (line 12), `sums.parquet:row 12`
+A row is a dictionary as the source holds it; `problems.py` decides which of its keys are question and answer.
+Its address is what an error message names: `sums.jsonl:12` (line 12), `sums.parquet:row 12`
 (counted from 1), `tiny:train#12` (counted from 0).
 """
 

@@ -37,9 +37,8 @@ def make_accelerator(config: Config) -> Accelerator:
     What the launcher's configuration says (offloading, say) holds; what the mathematics needs is set here.
 
     Raises:
-        ConfigError: the launcher asks for another ZeRO stage.
+        ConfigError: the launcher asks for another ZeRO stage, or an operator cannot be compiled.
     """
-    native_build.prepare()
     on_gpu = torch.cuda.is_available()
     for name, value in (
         ("RANK", "0"),
@@ -55,6 +54,8 @@ def make_accelerator(config: Config) -> Accelerator:
     if settings["zero_optimization"]["stage"] != 3:
         stage = settings["zero_optimization"]["stage"]
         raise ConfigError(f"the launcher's configuration asks for ZeRO stage {stage}; zero_stage must be 3")
+    offload = settings["zero_optimization"].get("offload_optimizer", {})
+    native_build.prepare(offload=offload.get("device") == "cpu")
     settings["train_micro_batch_size_per_gpu"] = 1  # DeepSpeed wants a number; micro-batches vary
     settings["gradient_clipping"] = config.max_grad_norm
     settings.setdefault("data_types", {})["grad_accum_dtype"] = "fp32"

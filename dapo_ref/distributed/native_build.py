@@ -1,50 +1,136 @@
-"""DeepSpeed's operators are compiled the first time they are needed, through torch, which guards a build by
-a lock file.
+"""DeepSpeed's operators are compiled the first time they are needed: here, before anything else, by one
+process, which says what it compiles.
 
-A build that was killed leaves its lock, and every later run would wait for it without an end and without a
-word. Here the wait comes first, says what it waits for, and ends: nobody compiles a small operator for so
-long.
+torch guards a build by a lock file that does not name its owner. A build that was killed leaves the file, and
+torch then waits for ever and prints nothing. So a process takes a lock of our own first, which the kernel
+releases when the process ends, and then removes torch's lock if no living process builds there.
 """
 
+import contextlib
+import fcntl
 import logging
 import os
+import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import deepspeed
+import torch
+from deepspeed.accelerator import get_accelerator
 from torch.utils import cpp_extension
+
+from dapo_ref.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
-ABANDONED_AFTER_S = 300.0
-"""Age of a lock that no living build holds; a build takes about a minute on two busy cores."""
 
+def prepare(offload: bool = False) -> None:
+    """Compiles and loads the operators that a run needs; a folder of ours holds them if none is named.
 
-def prepare() -> None:
-    """Makes the build tool be found, and waits for builds by others; an abandoned lock is removed.
+    Args:
+        offload: whether the optimiser is kept in CPU memory.
 
-    ninja is installed beside this interpreter, which need not be on PATH."""
+    Raises:
+        ConfigError: something is to be compiled and there is no compiler.
+    """
+    # ninja is installed beside this interpreter, which need not be on PATH.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root())
-    for lock in root.glob("**/deepspeed_*/lock"):
-        wait_for(lock)
+    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(default_folder()))
+    names = ["ShareMemCommBuilder"] * (not torch.cuda.is_available()) + ["CPUAdamBuilder"] * offload
+    for name in names:
+        builder = get_accelerator().create_op_builder(name)
+        if builder is not None and deepspeed.ops.__compatible_ops__.get(builder.NAME, False):
+            load(builder, Path(os.environ["TORCH_EXTENSIONS_DIR"]) / builder.name)
+
+
+def default_folder() -> Path:
+    """In the user's cache, for these versions: no other program builds there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    versions = f"torch{torch.__version__}-deepspeed{deepspeed.__version__}"
+    return cache / "dapo_ref" / f"{sys.implementation.cache_tag}-{versions}"
+
+
+def load(builder: Any, folder: Path) -> None:
+    """Loads an operator, which compiles it the first time.
+
+    Args:
+        builder: DeepSpeed's for the operator.
+        folder: the one that torch will use for it.
+
+    Raises:
+        ConfigError: it has to be compiled and there is no compiler.
+    """
+    missing = not (folder / f"{builder.name}.so").exists()
+    if missing:
+        compiler = cpp_extension.get_cxx_compiler()
+        if shutil.which(compiler) is None:
+            raise ConfigError(
+                f"DeepSpeed's operator {builder.name} has to be compiled once and there is no C++ compiler "
+                f"{compiler!r}: install g++, or name another one in the environment variable CXX"
+            )
+        log.info("compiling DeepSpeed's operator %s, once, in %s", builder.name, folder)
+        log.info("this takes about a minute on two free cores, longer on busy ones")
+    began = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        wait_for(folder / "lock")
+        builder.load(verbose=False)
+    if missing:
+        log.info("%s compiled: %.0f s", builder.name, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process of ours at a time; the lock goes with its process, however that ends."""
+    with (folder / "owner").open("w", encoding="utf-8") as file:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def wait_for(lock: Path, poll_s: float = 0.5) -> None:
-    """Returns when the lock is gone; removes it once it is older than `ABANDONED_AFTER_S`."""
-    said = False
-    while (age := _age(lock)) is not None:
-        if age > ABANDONED_AFTER_S:
+    """Returns when torch's lock is gone: released by the process that builds, or removed because none does.
+
+    A lock has no owner if two checks in a row find no process with it: the first may come between the
+    making of the file and the moment its process can be seen."""
+    said, looks = False, 0
+    while lock.exists():
+        pids = who_builds(lock)
+        looks = 0 if pids else looks + 1
+        if looks == 2:
             log.warning("%s: left by a build that was killed; removed", lock)
             lock.unlink(missing_ok=True)
-        elif not said:
+            return
+        if pids and not said:
             said = True
-            log.info("%s: another process compiles; waiting, at most %.0f s", lock, ABANDONED_AFTER_S - age)
+            log.info("%s: waiting for process %s, which compiles there", lock, ", ".join(map(str, pids)))
         time.sleep(poll_s)
 
 
-def _age(lock: Path) -> float | None:
+def who_builds(lock: Path) -> list[int]:
+    """Processes that hold torch's lock open, as their owner does, or work in its folder, as ninja and the
+    compilers do, also when who started them was killed."""
+    targets = {str(lock.resolve()), str(lock.parent.resolve())}
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        links = [process / "cwd"]
+        with contextlib.suppress(OSError):  # has ended, or is not ours to look into
+            links += (process / "fd").iterdir()
+        if any(_target(link) in targets for link in links):
+            found.append(int(process.name))
+    return sorted(found)
+
+
+def _target(link: Path) -> str:
     try:
-        return time.time() - lock.stat().st_mtime
-    except FileNotFoundError:
-        return None
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":  # `python -m dapo_ref.distributed.native_build`: so that no run has to wait
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    prepare()

@@ -74,6 +74,27 @@ def load_shard(zero: Any, module: nn.Module, files: Sequence[Path], rank: int) -
     zero.checkpoint_event_epilogue()
 
 
+def load_plain(module: nn.Module, files: Sequence[Path]) -> None:
+    """Fills a plain model, one without ZeRO-3, with the weights that all processes wrote with `save_shard`.
+
+    Args:
+        module: the HF model, of the architecture that was trained; tied weights are tied again.
+        files: of all ranks, in their order.
+
+    Raises:
+        ValueError: its parameters are not those in the files.
+    """
+    contents = [_read(file) for file in files]
+    names = dict(module.named_parameters())  # the trained module is a `Policy`, which holds it as `model`
+    missing = {f"model.{name}" for name in names} ^ set(contents[0]["numel"])
+    if missing:
+        raise ValueError(f"parameters differ: {', '.join(sorted(missing)[:5])}")
+    for name, parameter in names.items():
+        partitions = [content[PARTITIONS][f"model.{name}"][WEIGHT].flatten() for content in contents]
+        whole = torch.cat(partitions)[: parameter.numel()]
+        parameter.data.copy_(whole.view_as(parameter))
+
+
 def _cut(partitions: list[dict[str, Tensor]], key: str, parameter: Any, rank: int) -> Tensor:
     """This process's partition of a parameter that was cut for another number of processes."""
     whole = torch.cat([partition[key].flatten() for partition in partitions])[: parameter.ds_numel]

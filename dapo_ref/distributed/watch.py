@@ -1,7 +1,7 @@
 """A process that dies or hangs ends the run in bounded time, with an error that names it.
 
-Collectives wait for everyone, so that one process that does not come stops all, and the error of those that
-waited names nobody. Here each process tells the others through the key-value store of the process group how
+A collective waits for all processes, so one that does not come stops the others, and their errors do not say
+which one it was. Here each process tells the others through the key-value store of the process group how
 many collectives it has entered and that it is alive. When one fails, or nothing happens for too long, the
 process that has entered fewest, or that no longer answers, is the one to look at.
 """
@@ -36,7 +36,7 @@ class Watch:
     """Reports this process to the others and watches its progress, from a thread.
 
     Args:
-        store: of the process group; a copy is taken, since a copy's calls wait for nobody.
+        store: of the process group; a copy is used, since calls of the same object wait for each other.
         rank: this process.
         world_size: W.
         timeout_s: without a sign of progress for so long the process ends itself.
@@ -78,7 +78,7 @@ class Watch:
 
     @contextlib.contextmanager
     def last_words(self) -> Iterator[None]:
-        """On an error inside, tells the others before it is raised."""
+        """Reports an error inside to the others before it is raised."""
         try:
             yield
         except BaseException as error:
@@ -128,7 +128,7 @@ class Watch:
                 key = f"watch/{rank}"
                 known = self._store.check([key])
                 reports.append(Report(**json.loads(self._store.get(key))) if known else Report())
-        except Exception:  # the store's errors are of many types, and any of them is the answer
+        except Exception:  # the store raises errors of many types; each means that it is gone
             return []
         return reports
 

@@ -106,7 +106,7 @@ def collate(groups: Sequence[Group], overlong_filtering: bool) -> Batch:
 
 
 def minibatches(batch: Batch, responses_per_update: int) -> list[MiniBatch]:
-    """Cuts a batch into mini-batches of whole groups, in data order, one optimiser update each.
+    """Cuts a batch into mini-batches of whole groups (D10), in data order, one optimiser update each.
 
     A batch that dynamic sampling could not fill is cut into as many mini-batches as it needs, as equal as
     whole groups allow.
@@ -278,7 +278,8 @@ def _pad(batch: Batch, rows: Sequence[int]) -> dict[str, Any]:
 
 
 def _empty_micro_batch(packed: bool) -> MicroBatch:
-    """One prompt token, one response token, nothing to train: keeps the collectives of ZeRO-3 in step."""
+    """One prompt token, one response token, nothing to train: this process makes the same collectives as the
+    others."""
     nothing = torch.zeros(1, 1, dtype=torch.bool)
     prompt, response = range(1), range(1, 2)
     return MicroBatch(

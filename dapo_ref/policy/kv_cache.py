@@ -1,6 +1,6 @@
 """Rows in the middle of generation, and their cache: rows leave it, others join, and it has room to grow.
 
-`select` and `merge` change the cache in place; the rows they were given are used up.
+`select` and `merge` change the cache in place: the rows that they were given must not be used again.
 
 Dimension key: b rows in the batch, W columns (left-padded prompts and what was generated so far).
 """

@@ -62,8 +62,9 @@ class _ChunkedLogprobs(torch.autograd.Function):
             logits = _scaled_logits(hidden[rows], weight, bias, temperature)
             log_norm[rows] = logits.logsumexp(dim=1)
             logprobs[rows] = logits.gather(1, targets[rows, None]).squeeze(1) - log_norm[rows]
-            probs = (logits - log_norm[rows, None]).exp_()
-            entropy[rows] = log_norm[rows] - probs.mul_(logits).sum(dim=1)
+            # −Σ p·log p, not log Z − Σ p·z: Σ p is 1 only to a rounding, which z would multiply.
+            log_probs = logits.sub_(log_norm[rows, None])
+            entropy[rows] = -log_probs.exp().mul_(log_probs).sum(dim=1)
         ctx.save_for_backward(hidden, weight, bias, targets, log_norm)
         ctx.temperature = temperature
         ctx.mark_non_differentiable(entropy)

@@ -11,8 +11,8 @@ norms, rotary positions, experts, the output head) needs no more than that. Atte
 tokens: it is taken apart into blocks, rows of queries that see the keys of their own piece and of those
 before it in their text, and nothing else. The sums are the same ones; nothing is approximated.
 
-transformers hands the attention of its models to a function registered under a name, and keyword arguments
-of the model's forward come along: that is the whole seam.
+transformers calls a function registered under a name for the attention of its models, and passes keyword
+arguments of the model's forward on to it. Nothing else of a model is changed.
 
 Dimension key: n packed tokens, h heads, d head size; of a block: b rows, T queries, L ≥ T keys.
 """

@@ -29,6 +29,7 @@ from transformers import (
     ContinuousBatchingConfig,
     DynamicCache,
     GenerationConfig,
+    LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     StoppingCriteria,
@@ -37,6 +38,7 @@ from transformers import (
 
 from dapo_ref.config import Sampling
 from dapo_ref.data import Problem
+from dapo_ref.policy.keyed import KeyedSampling
 from dapo_ref.policy.kv_cache import Rows, can_be_repacked, merge, roomy_cache, select
 from dapo_ref.policy.packing import shared_prefix_length
 from dapo_ref.policy.pretrained import end_tokens
@@ -86,6 +88,7 @@ def sample_groups(
     end_ids: Sequence[int],
     on_response: OnResponse = lambda problem, rollout: None,
     on_token: OnToken = lambda: None,
+    keys: Sequence[int] | None = None,
 ) -> list[Group]:
     """Samples G responses to each prompt.
 
@@ -98,21 +101,23 @@ def sample_groups(
         end_ids: tokens that end a response.
         on_response: told of each response as soon as it has ended, while others are still sampled.
         on_token: called after each column; what it raises ends the sampling.
+        keys: one a response, which then follows from prompt and key alone (`keyed.py`); without, responses
+            follow from torch's generator.
 
     Returns:
         One group a prompt, in order, not yet verified.
     """
     rollouts: dict[int, Rollout] = {}
 
-    def finish(row: int, ids: list[int]) -> None:
+    def finish(row: int, ids: list[int], mean_prob: float) -> None:
         (text,) = tokenizer.batch_decode([ids], skip_special_tokens=True)
-        rollouts[row] = Rollout(response_ids=ids, text=text, truncated=ids[-1] not in end_ids)
+        rollouts[row] = Rollout(ids, text, truncated=ids[-1] not in end_ids, mean_prob=mean_prob)
         on_response(prompts[row // size][0], rollouts[row])
 
     size = sampling.group_size
-    sampler = _Sampler(model, sampling, end_ids, finish, on_token)
+    sampler = _Sampler(model, sampling, end_ids, finish, on_token, keys)
     token_lists = [ids for _, ids in prompts]
-    if sampling.sampler == "continuous_batching":
+    if sampling.sampler == "continuous_batching" and keys is None:
         sampler.run_continuously(token_lists)
     elif sampling.rollout_weights == "sharded" or not can_be_repacked(model):
         sampler.run_in_step(token_lists)
@@ -132,15 +137,23 @@ class _Sampler:
         model: PreTrainedModel,
         sampling: Sampling,
         end_ids: Sequence[int],
-        finish: Callable[[int, list[int]], None],
+        finish: Callable[[int, list[int], float], None],
         on_token: OnToken,
+        keys: Sequence[int] | None,
     ) -> None:
         self.model = model
         self.sampling = sampling
         self.end_ids = end_ids
         self.ends = torch.tensor(end_ids, device=model.device)
-        self.finish = finish
         self.each_token = _EachToken(on_token)
+        self._finish = finish
+        self._keys = None if keys is None else torch.tensor(keys, dtype=torch.int64, device=model.device)
+        self._probs: dict[int, list[float]] = {}  # of each row's tokens so far, where they are drawn by key
+
+    def finish(self, row: int, ids: list[int]) -> None:
+        """Hands on a response that has ended."""
+        probs = self._probs.pop(row, [])[: len(ids)]
+        self._finish(row, ids, sum(probs) / len(probs) if probs else math.nan)
 
     @torch.no_grad()
     def run(self, prompts: Sequence[list[int]]) -> None:
@@ -176,6 +189,8 @@ class _Sampler:
             output = self._generate(
                 ids,
                 mask,
+                list(range(first, first + len(ids))),
+                torch.full((len(ids),), ids.shape[1], device=ids.device),
                 max_new_tokens=self.sampling.max_response_length,
                 synced_gpus=self.sampling.rollout_weights == "sharded",
             )
@@ -258,6 +273,8 @@ class _Sampler:
         output = self._generate(
             rows.ids,
             rows.mask,
+            rows.index,
+            rows.starts,
             max_new_tokens=cap - int((width - rows.starts).min()),
             cache=rows.cache,
             stop=stop,
@@ -277,6 +294,8 @@ class _Sampler:
         self,
         ids: Tensor,
         mask: Tensor,
+        index: Sequence[int],
+        starts: Tensor,
         max_new_tokens: int,
         stop: "_EnoughEnded | None" = None,
         **kwargs: Any,
@@ -289,9 +308,19 @@ class _Sampler:
         kwargs["stopping_criteria"] = StoppingCriteriaList(criteria)
         if kwargs.get("cache") is None:
             kwargs.pop("cache", None)
-        return self.model.generate(  # type: ignore[operator]
+        keyed = None
+        if self._keys is not None:
+            config.do_sample, config.temperature, config.top_p, config.top_k = False, 1.0, 1.0, None
+            sampling = self.sampling
+            keyed = KeyedSampling(self._keys[list(index)], starts, sampling.temperature, sampling.top_p)
+            kwargs["logits_processor"] = LogitsProcessorList([keyed])
+        output = self.model.generate(  # type: ignore[operator]
             input_ids=ids, attention_mask=mask, generation_config=config, **kwargs
         )
+        if keyed is not None:
+            for row, probs in zip(index, torch.stack(keyed.probs, dim=1).tolist(), strict=True):
+                self._probs.setdefault(row, []).extend(probs)
+        return output
 
 
 class _EachToken(StoppingCriteria):

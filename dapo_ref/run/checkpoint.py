@@ -216,10 +216,10 @@ def _prune(folder: RunFolder, keep: int) -> None:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Takes its name first, so that half of it is never taken for a checkpoint."""
-    doomed = checkpoint.with_name("removed_" + checkpoint.name)
-    checkpoint.rename(doomed)
-    shutil.rmtree(doomed)
+    """Renames it first, so that a half-removed folder is never taken for a checkpoint."""
+    renamed = checkpoint.with_name("removed_" + checkpoint.name)
+    checkpoint.rename(renamed)
+    shutil.rmtree(renamed)
 
 
 def _problem(path: Path, rank: int, world_size: int) -> str:

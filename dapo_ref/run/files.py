@@ -6,7 +6,7 @@ A file is written beside its final name, flushed to the disk (fsync), and rename
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,10 +61,7 @@ class MetricsFile:
         Raises:
             OSError: it cannot be written.
         """
-        with naming(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_lines(self.path, [record])
 
     def cut_after(self, step: int) -> None:
         """Drops the lines of later steps, and a last line that was not finished."""
@@ -77,6 +74,27 @@ class MetricsFile:
                     kept.append(line + "\n")
         with replacing(self.path) as file:
             file.writelines(kept)
+
+
+def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Adds rows of JSON and flushes them to the disk.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    with naming(path), path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that may still be written: a last line that is not finished is left out."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

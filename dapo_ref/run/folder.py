@@ -93,7 +93,7 @@ class RunFolder:
             raise ConfigError(f"output_dir: {self.path} exists and is not an empty folder; choose another")
 
     def _take_lock(self) -> None:
-        """Lasts as long as this object: two runs in one folder would each cut the other's files back."""
+        """Held as long as this object lives: two runs in one folder would delete each other's files."""
         if self._lock is not None:
             return
         lock = (self.path / "lock").open("w")
@@ -136,9 +136,9 @@ class RunFolder:
             out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
     def write_bad_update(self, step: int, update: int, rank: int, content: Mapping[str, Any]) -> None:
-        """Keeps what a process was given for an update that was not finite, for a look with `torch.load`.
+        """Writes the micro-batches of an update that was not finite, to be read with `torch.load`.
 
-        It is no reason to stop if there is no room for it.
+        An error of writing is logged and does not stop the run.
         """
         folder = self.path / "bad_updates"
         file = folder / f"step_{step:06d}_update_{update:06d}_rank_{rank:05d}.pt"

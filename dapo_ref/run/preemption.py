@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: leave with a checkpoint, not in the middle of things.
+"""SIGTERM and SIGINT: stop with a checkpoint.
 
 Python runs a signal handler between two instructions of the main thread, which may sit in a collective for
 minutes. So the signal is taken in by a thread of its own: the first one sets a mark, which the training loop
@@ -153,5 +153,5 @@ def _leave_it_to_the_thread(number: int, frame: object) -> None:
 
 
 def _say(message: str) -> None:
-    """On standard error without its lock: whoever holds it may never let go."""
+    """Writes to standard error without its lock, which the main thread may hold."""
     os.write(2, f"{message} (process {os.getpid()})\n".encode())

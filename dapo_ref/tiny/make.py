@@ -15,8 +15,9 @@ punishment).
 
 import argparse
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -100,9 +101,13 @@ def _slipped(value: int, slip: float, rng: random.Random) -> int:
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """A closed vocabulary: digits, operators with their spaces, and the few words the solvers use."""
-    vocab = {piece: i for i, piece in enumerate([PAD, BOS, EOS, UNK, *_PIECES])}
+    return tokenizer_of(_PIECES, r" [-+=] |Answer: |Hmm\n|Wait\n|\n|[0-9]|\?")
+
+
+def tokenizer_of(pieces: Sequence[str], pattern: str) -> PreTrainedTokenizerFast:
+    """A closed vocabulary: `pattern` cuts text into pieces, each of which is a token."""
+    vocab = {piece: i for i, piece in enumerate([PAD, BOS, EOS, UNK, *pieces])}
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token=UNK))
-    pattern = r" [-+=] |Answer: |Hmm\n|Wait\n|\n|[0-9]|\?"
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     fast = PreTrainedTokenizerFast(
@@ -120,12 +125,15 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A Llama of 0.96 M parameters, embeddings tied, float32."""
+    """A Llama of 0.96 M parameters."""
+    return llama(tokenizer, hidden_size=128, intermediate_size=448, num_hidden_layers=4)
+
+
+def llama(tokenizer: PreTrainedTokenizerFast, **sizes: Any) -> LlamaForCausalLM:
+    """A Llama with four heads, embeddings tied, float32."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=448,
-        num_hidden_layers=4,
+        **sizes,
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=512,

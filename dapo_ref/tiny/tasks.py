@@ -86,6 +86,29 @@ def _one_or_two_digits(rng: random.Random) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------
+# Columns: sums of two long numbers, half of them without a carry, for the model that ships in `columns/`
+
+COLUMNS = range(2, 7)
+
+
+def _columns(rng: random.Random, split: Split) -> Draw:
+    """`4713 + 2856 = ?`: two numbers of two to six digits; half of the problems have no carry at all.
+
+    Who adds each column for itself and forgets the carry is right on one half and wrong on the other."""
+    count = rng.choice(COLUMNS)
+    carries = rng.random() < 0.5
+    while True:
+        pairs = [(rng.randint(0, 9), rng.randint(0, 9)) for _ in range(count - 1)]
+        pairs = [(rng.randint(1, 8), rng.randint(1, 8)), *pairs]
+        if not carries:
+            pairs = [(9 - a, 9 - b) if a + b > 9 else (a, b) for a, b in pairs]
+        if any(a + b > 9 for a, b in pairs) == carries:
+            break
+    first, second = (int("".join(map(str, digits))) for digits in zip(*pairs, strict=True))
+    return Draw(f"columns {sorted((first, second))}", f"{first} + {second} = ?", first + second)
+
+
+# ----------------------------------------------------------------------------------------------------
 # Plain sums and products, for a small pretrained model
 
 _SUM_PHRASES = ("What is {}?", "Calculate {}.", "Work out {}.", "Find the value of {}.")
@@ -265,4 +288,4 @@ def _mixture(rng: random.Random, split: Split) -> Draw:
     return rng.choice(_EASY_AND_HARD)(rng, split)
 
 
-TASKS: dict[str, Drawer] = {"tiny": _tiny, **_PLAIN, "mixture": _mixture}
+TASKS: dict[str, Drawer] = {"tiny": _tiny, "columns": _columns, **_PLAIN, "mixture": _mixture}

@@ -1,4 +1,4 @@
-"""What the expression parser stands on: a cursor over tokens with a bound on depth, and decimal literals."""
+"""What the parser stands on: a cursor over tokens with a bound on depth, and decimal literals."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -10,13 +10,17 @@ MAX_DIGITS = 2_000  # below the 4300 at which int() refuses
 
 
 def number(raw: str) -> Fraction:
-    """Read a decimal literal exactly, bounding its digits and its exponent first.
+    """Read a decimal literal, `0.1(6)` included, exactly, bounding its digits and its exponent first.
 
     Raises:
         TooBigError: more than `MAX_DIGITS` digits or a power of ten beyond `MAX_BITS`.
     """
     if len(raw) > MAX_DIGITS:
         raise TooBigError("too many digits")
+    if raw.endswith(")"):
+        start, _, period = raw[:-1].partition("(")
+        shift = len(start.partition(".")[2])
+        return Fraction(start + "0") + Fraction(int(period), (10 ** len(period) - 1) * 10**shift)
     mantissa, _, exponent = raw.lower().partition("e")
     if exponent and (len(exponent) > 6 or abs(int(exponent)) * 4 > MAX_BITS):
         raise TooBigError("exponent")
@@ -24,26 +28,23 @@ def number(raw: str) -> Fraction:
 
 
 class Cursor:
-    """A position in `tokens[pos:end]` and how deep in brackets it is."""
+    """A position in `tokens` and how deep in brackets it is."""
 
-    def __init__(self, tokens: Sequence[Token], pos: int, end: int, depth: int = 0) -> None:
-        self.tokens = list(tokens[:end])  # a copy: reading \frac12 splits a token in two
-        self.pos = pos
-        self.depth = depth
-        self.indices: set[str] = set()
-        self.bars = 0  # open | … | pairs: inside one, a bar closes it
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.tokens = list(tokens)  # a copy: reading \frac12 splits a token in two
+        self.pos = 0
+        self.depth = 0
 
     def peek(self, offset: int = 0) -> Token:
         index = self.pos + offset
-        return self.tokens[index] if index < len(self.tokens) else Token("end", "")
+        return self.tokens[index] if 0 <= index < len(self.tokens) else Token("eof", "")
 
-    def sees(self, kind: str, text: str, offset: int = 0) -> bool:
+    def sees(self, kind: str, text: str | None = None, offset: int = 0) -> bool:
         token = self.peek(offset)
-        return token.kind == kind and token.text == text
+        return token.kind == kind and text in (None, token.text)
 
     def accept(self, kind: str, text: str | None = None) -> bool:
-        token = self.peek()
-        if token.kind == kind and (text is None or token.text == text):
+        if self.sees(kind, text):
             self.pos += 1
             return True
         return False

@@ -1,30 +1,141 @@
-"""One response against one reference: extraction, then equivalence, and the check of references."""
+"""One bare answer against one reference: from two texts to a status.
 
-from dapo_ref.verifier.equal import compare, read_integer
-from dapo_ref.verifier.extract import extract_answer
-from dapo_ref.verifier.verdict import NeedsSymbolicError, Status, Verdict
+The stages, in order: integers, the same text, words, the tree's structure, exact values, sympy. Parsing comes
+after the first two. Text decides only where a side is words or cannot be parsed.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dapo_ref.verifier.clean import clean
+from dapo_ref.verifier.compare import Comparison
+from dapo_ref.verifier.parse import parse
+from dapo_ref.verifier.tree import BRACKETED, Node
+from dapo_ref.verifier.verdict import (
+    MAX_CHARS,
+    InexactError,
+    NeedsSymbolicError,
+    Status,
+    TooBigError,
+    UndefinedError,
+    UnparsableError,
+)
+from dapo_ref.verifier.vocabulary import NO_SOLUTION
+
+_INTEGER = re.compile(r"[+-]?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)", re.ASCII)
+_TEXT_MACRO = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit|textrm|operatorname)\s*\{([^{}\\]*)\}")
+_WORDS = re.compile(r"\(?\s*([^\W\d_]+(?:[ '-]+[^\W\d_]+)*)\s*\)?")
+_SPELLING = re.compile(
+    r"\\[dt]frac(?![A-Za-z])|\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:! ]|\\displaystyle|\$"
+)
+_BLANK = re.compile(r"\s+|(?<=\w)\s+(?=\w)")
 
 
-def judge(response: str, reference: str, *, boxed: bool = True) -> Verdict:
-    """Decide one response, every stage in this process under operation caps.
+@dataclass
+class Decision:
+    """A status, the stage that came to it, and the trees on the way."""
+
+    status: Status
+    stage: str
+    trees: tuple[Node, ...] = ()
+
+
+def read_integer(text: str) -> int | None:
+    """The value of a plain integer of at most 1,000 digits; leading zeros and thousands commas are fine."""
+    if len(text) > 1_000:
+        return None
+    text = text.strip().removeprefix("$").removesuffix("$")
+    return int(text.replace(",", "")) if _INTEGER.fullmatch(text) else None
+
+
+def read_words(text: str) -> str | None:
+    """A text that is one word of three letters or more, or several words, without case; None for any other."""  # noqa: E501
+    match = _WORDS.fullmatch(_TEXT_MACRO.sub(r"\1", text).strip("$. \t\n"))
+    if match is None:
+        return None
+    found = re.sub(r"^(?:an?|the) ", "", " ".join(match[1].casefold().split()))
+    if found.replace(" ", "") in NO_SOLUTION:
+        return "∅"
+    return found if len(found) > 2 or found == "no" else None
+
+
+def spelling(text: str) -> str:
+    """The text without what only moves ink: blanks, sizes, dollar signs. Braces and signs stay."""
+    text = _SPELLING.sub(lambda m: "\\frac" if "frac" in m[0] else " ", text)
+    text = re.sub(r"\s+", " ", text).strip()
+    return re.sub(r"(?<!\w) | (?!\w)", "", text)
+
+
+@lru_cache(maxsize=4_096)
+def read_reference(reference: str) -> tuple[str, Node | str]:
+    """The cleaned text of a reference and its tree, or why it has none; a group shares one reference."""
+    text = clean(reference, joined=True)
+    try:
+        return text, parse(text)
+    except (UnparsableError, TooBigError, RecursionError) as error:
+        return text, str(error)
+
+
+def decide(answer: str, reference: str, *, symbolic: bool) -> Decision:
+    """Decide on a bare answer.
 
     Args:
-        response: the response alone, without the prompt.
-        reference: the reference answer.
-        boxed: whether a box marks an answer where no `Answer:` line does.
+        answer: the text of the answer, as `extract_answer` returns it.
+        reference: the reference.
+        symbolic: whether sympy may run in this process.
 
     Returns:
-        The verdict. No text raises.
+        A decision with any status but `no_answer` and `timeout`.
+
+    Raises:
+        NeedsSymbolicError: only sympy can decide, and `symbolic` is false.
     """
-    answer = extract_answer(response, boxed=boxed)
-    if answer is None:
-        return Verdict.of(Status.NO_ANSWER, None)
-    return Verdict.of(compare(answer, reference, symbolic=True), answer)
+    left, right = read_integer(answer), read_integer(reference)
+    if left is not None and right is not None:
+        return Decision(Status.CORRECT if left == right else Status.WRONG, "integers")
+    if len(answer) > MAX_CHARS:
+        return Decision(Status.TOO_BIG, "length")
+    answer = clean(answer)
+    if not answer:
+        return Decision(Status.UNPARSABLE, "empty")
+    wanted, r = read_reference(reference)
+    if spelling(answer) == spelling(wanted):
+        return Decision(Status.CORRECT, "same text")
+    words = read_words(answer), read_words(wanted)
+    if None not in words and (words[0] == words[1] or " " in f"{words[0]}{words[1]}"):
+        return Decision(Status.CORRECT if words[0] == words[1] else Status.WRONG, "words")
+    try:
+        a = Node("set", ()) if words[0] == "∅" else parse(answer)
+        if words[1] == "∅":
+            r = Node("set", ())
+    except (TooBigError, RecursionError) as error:
+        return Decision(Status.TOO_BIG, f"parsing: {error}")
+    except UnparsableError as error:
+        return Decision(Status.UNPARSABLE, f"parsing: {error}")
+    if isinstance(r, str):
+        return Decision(Status.WRONG, f"the reference is not in the grammar: {r}", (a,))
+    return compare_trees(a, r, symbolic)
 
 
-def verify(response: str, reference: str) -> bool:
-    """Whether the response's answer is equivalent to the reference (Eq. 7)."""
-    return judge(response, reference).correct
+def compare_trees(a: Node, r: Node, symbolic: bool) -> Decision:
+    """Compare two trees; the named failures are verdicts, anything else is a bug and propagates."""
+    comparison = Comparison(symbolic)
+    try:
+        status = Status.CORRECT if comparison.same(a, r) else Status.WRONG
+    except (TooBigError, RecursionError):  # depth is bounded, but the caller's stack may be nearly used up
+        status = Status.TOO_BIG
+    except (UnparsableError, UndefinedError, InexactError):
+        status = Status.UNPARSABLE
+    several = a.op == "list" and r.op not in BRACKETED | {"list", "set", "cup", "cap"}
+    if status is Status.WRONG and several:
+        status = Status.MULTIPLE
+    return Decision(status, comparison.stage, (a, r))
+
+
+def compare(answer: str, reference: str, *, symbolic: bool) -> Status:
+    """`decide` without the way it went."""
+    return decide(answer, reference, symbolic=symbolic).status
 
 
 def check_reference(reference: str) -> str | None:
@@ -36,6 +147,8 @@ def check_reference(reference: str) -> str | None:
     Returns:
         None if it verifies against itself, else one line that says why not.
     """
+    from dapo_ref.verifier.extract import extract_answer
+
     if read_integer(reference) is not None:
         return None
     if not reference.strip():

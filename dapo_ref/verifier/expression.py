@@ -1,50 +1,55 @@
 """Tokens → expression tree: a precedence parser for plain text and LaTeX.
 
-Lowest to highest: `choose`, `+ −`, `· / mod` and juxtaposition, unary sign, `^`, postfix `! ′ °`. Two bare
-numbers never multiply by standing side by side, and a bare integer before a proper fraction is a mixed
-number.
+Lowest to highest: `choose`, `+ −`, `· / mod` and juxtaposition, unary sign, `^`, postfix `! ′ ° %`. Two bare
+numbers never multiply by standing side by side, and an integer before a proper fraction is a mixed number.
 """
 
-from fractions import Fraction
-
+from dapo_ref.verifier import vocabulary
 from dapo_ref.verifier.cursor import Cursor, number
 from dapo_ref.verifier.tokens import Token
-from dapo_ref.verifier.values import Node, determinant, num, times
-from dapo_ref.verifier.verdict import (
-    MAX_DEPTH,
-    TooBigError,
-    UnparsableError,
-    UnsupportedError,
-)
+from dapo_ref.verifier.tree import Node, negative, num, symbols, times
+from dapo_ref.verifier.verdict import MAX_DEPTH, TooBigError, UnparsableError, UnsupportedError
 
-_CLOSING = {"(": ")", "[": "]", "{": "}", "{}": "{}", "⌊": "⌋", "⌈": "⌉"}
+CLOSING = {"{": "}", "{}": "{}", "⌊": "⌋", "⌈": "⌉"}
 _ATOM_KINDS = frozenset(("num", "id", "const", "func", "macro", "open", "begin", "big"))
 _MANY_ARGUMENTS = frozenset(("gcd", "lcm", "max", "min"))
-_QUOTIENTS = {"/": "div", "mod": "mod"}
 _ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "lg": "log", "sgn": "sign"}
+_SIGNS = ("+", "-", "pm", "mp")
+SIDE_ENDS = frozenset(("eof", "close", "rel", "sep", "setop", "arrow", "amp", "row", "end", "bar"))
 
 
 class ExpressionParser(Cursor):
-    """Parses `tokens[pos:end]`; `pos` is where the expression stopped."""
+    """Parses one expression from the cursor on; `Parser` adds what may stand in brackets and around it."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        super().__init__(tokens)
+        self.in_set = False  # where a bar or a colon begins the condition
+        self.bars = 0  # open | … | pairs: inside one, a bar closes it
+        self.side_start = 0  # where the side of a relation, or the element of a list, began
+
+    def bracketed(self, token: Token) -> Node:
+        raise NotImplementedError
+
+    def environment(self, name: str) -> Node:
+        raise NotImplementedError
 
     def expression(self) -> Node:
         """Sums, and `choose` below them."""
         self.descend()
         left = self.total()
-        if self.accept("op", "choose"):
-            left = Node("binom", (left, self.total()))
-        elif self.accept("op", "over"):
-            left = Node("div", (left, self.total()))
+        for word, op in (("choose", "binom"), ("over", "div")):
+            if self.accept("op", word):
+                left = Node(op, (left, self.total()))
         self.depth -= 1
         return left
 
     def total(self) -> Node:
         terms = [self.product()]
-        while self.peek().kind == "op" and self.peek().text in ("+", "-", "pm", "mp"):
+        while self.peek().kind == "op" and self.peek().text in _SIGNS:
             sign = self.peek().text
             self.pos += 1
             term = self.product()
-            terms.append(term if sign == "+" else Node("neg" if sign == "-" else sign, (term,)))
+            terms.append(term if sign == "+" else negative(term) if sign == "-" else Node(sign, (term,)))
         return terms[0] if len(terms) == 1 else Node("add", tuple(terms))
 
     def product(self) -> Node:
@@ -54,142 +59,133 @@ class ExpressionParser(Cursor):
         quotients = 0
         while True:
             token = self.peek()
-            if token.kind == "op" and token.text in ("*", "/", "mod"):
+            if token.kind == "op" and token.text in ("*", "/", "mod", "%"):
                 self.pos += 1
                 right = self.signed()
                 quotients += token.text != "*"
                 if quotients > MAX_DEPTH:
                     raise TooBigError("a row of quotients")
-                left = (
-                    times(left, right) if token.text == "*" else Node(_QUOTIENTS[token.text], (left, right))
-                )
+                op = {"/": "div", "%": "mod"}.get(token.text, token.text)
+                left = times(left, right) if op == "*" else Node(op, (left, right))
             elif self.starts_atom(token):
-                left = self.juxtaposed(left, start)
+                if self.unit_follows(left, start) or self.modulus_follows():
+                    return left
+                self.check_neighbours()
+                left = times(left, self.power())
             else:
                 return left
 
     def starts_atom(self, token: Token) -> bool:
         if token.kind == "bar":
             return self.bars == 0
-        return token.kind in _ATOM_KINDS and token.text not in ("pmod", "end")
+        return token.kind in _ATOM_KINDS and token.text != "pmod"
 
-    def juxtaposed(self, left: Node, start: int) -> Node:
-        """`left` directly followed by a factor: a mixed number, a product, or nonsense such as `25 26`."""
-        before, here = self.tokens[self.pos - 1], self.peek()
-        bare = (before.kind == "num" and self.pos - 1 == start) or self.is_bare_group(start)
-        if bare and left.op == "num" and left.args[0].denominator == 1:
-            mixed = self.mixed_tail()
-            if mixed is not None:
-                return Node("add", (left, mixed))
-        if here.kind == "num" or (here.kind == "open" and here.text == "{" and self.peek(1).kind == "num"):
-            power = self.pos >= 2 and self.ends_power()
-            if not power:
+    def modulus_follows(self) -> bool:
+        return self.sees("open", "(") and self.sees("op", "mod", 1)
+
+    def unit_follows(self, left: Node, start: int) -> bool:
+        """Whether all that is left of this side is a unit made of letters, as in `3s` or `20 m/s^2`."""
+        if (
+            start != self.side_start
+            or symbols(left)
+            or self.peek(-1).kind not in ("num", "close", "const", "text")
+        ):
+            return False
+        index, letters = 0, 0
+        while self.peek(index).kind not in SIDE_ENDS or self.peek(index).text == "}":
+            kind, text, _ = self.peek(index)
+            letters += kind == "id"
+            fits = text in vocabulary.LETTER_UNITS if kind == "id" else kind == "text" or text in "^/23{}*-1"
+            if not fits or (index == 0 and text == "{"):
+                return False
+            index += 1
+        return letters > 0
+
+    def check_neighbours(self) -> None:
+        """Refuse `25 26`; `2^6 3^5` and `3! 5` are products."""
+        if self.sees("num") or (self.sees("open", "{") and self.peek(1).kind == "num"):
+            index = self.pos - 1
+            if self.tokens[index].text == "}":
+                level = 0
+                while index > 0:
+                    level += {"close": 1, "open": -1}.get(self.tokens[index].kind, 0)
+                    if level == 0:
+                        break
+                    index -= 1
+            if self.tokens[self.pos - 1].text != "!" and not (
+                index > 0 and self.tokens[index - 1].text == "^"
+            ):
                 raise UnparsableError("two numbers side by side")
-        right = self.power()
-        return times(left, right)
-
-    def is_bare_group(self, start: int) -> bool:
-        span = [token.kind for token in self.tokens[start : self.pos]]
-        return span == ["open", "num", "close"] and self.tokens[start].text == "{"
-
-    def ends_power(self) -> bool:
-        """Whether the factor just read ends in an exponent or a factorial, as the 2^6 of `2^6 3^5`."""
-        index = self.pos - 1
-        if self.tokens[index].text == "!":
-            return True
-        if self.tokens[index].text == "}":
-            level = 0
-            while index > 0:
-                level += {"close": 1, "open": -1}.get(self.tokens[index].kind, 0)
-                if level == 0:
-                    break
-                index -= 1
-        return index > 0 and self.tokens[index - 1].text == "^"
-
-    def mixed_tail(self) -> Node | None:
-        r"""The proper fraction of `1 1/2` or `1\frac{1}{2}`, if one of integers stands here."""
-        saved = self.pos
-        saved_tokens = self.tokens
-        self.tokens = list(self.tokens)
-        fraction = None
-        if self.accept("macro", "frac"):
-            top, bottom = self.argument(), self.argument()
-        elif self.peek().kind == "num" and self.peek().space and self.sees("op", "/", 1):
-            top = num(number(self.peek().text))
-            self.pos += 2
-            bottom = num(number(self.peek().text)) if self.peek().kind == "num" else num(0)
-            self.pos += 1
-        else:
-            return None
-        if top.op == bottom.op == "num" and 0 < top.args[0] < bottom.args[0]:
-            both_integers = top.args[0].denominator == bottom.args[0].denominator == 1
-            fraction = num(top.args[0] / bottom.args[0]) if both_integers else None
-        if fraction is None:
-            self.pos, self.tokens = saved, saved_tokens
-        return fraction
 
     def signed(self) -> Node:
         token = self.peek()
-        if token.kind == "op" and token.text in ("+", "-", "pm", "mp"):
+        if token.kind == "op" and token.text in _SIGNS:
             self.pos += 1
             self.descend()
             inner = self.signed()
             self.depth -= 1
-            return inner if token.text == "+" else Node("neg" if token.text == "-" else token.text, (inner,))
-        if token.kind == "cur":
-            self.pos += 1
+            if token.text in ("+", "-"):
+                return inner if token.text == "+" else negative(inner)
+            return Node(token.text, (inner,))
+        self.accept("cur")
         return self.power()
 
     def power(self) -> Node:
         base = self.postfix()
-        if not self.sees("op", "^"):
+        if not self.accept("op", "^"):
             return base
-        self.pos += 1
         if self.accept("deg"):
-            return Node("deg", (base,))
+            return self.degrees(base)
         exponent = self.exponent()
-        if exponent.op == "deg_mark":
-            return Node("deg", (base,))
-        return Node("pow", (base, exponent))
+        return self.degrees(base) if exponent.op == "deg_mark" else Node("pow", (base, exponent))
+
+    def degrees(self, base: Node) -> Node:
+        if self.peek().text in ("C", "F") and self.peek(1).kind in SIDE_ENDS:
+            self.pos += 1  # a temperature
+        return Node("deg", (base,))
 
     def exponent(self) -> Node:
         """What stands above: a group, or a signed atom, with towers reading from the right."""
-        if self.peek().text == "{" and self.peek(1).kind == "deg" and self.peek(2).text == "}":
+        if self.sees("open", "{") and self.sees("deg", None, 1) and self.sees("close", "}", 2):
             self.pos += 3
             return Node("deg_mark", ())
         self.descend()
-        negative = self.accept("op", "-")
-        if not negative:
+        minus = self.accept("op", "-")
+        if not minus:
             self.accept("op", "+")
         result = self.power()
         self.depth -= 1
-        return Node("neg", (result,)) if negative else result
+        return negative(result) if minus else result
 
     def postfix(self) -> Node:
         node = self.atom()
         if self.accept("op", "!"):
-            if self.peek().text == "!":
+            if self.sees("op", "!"):
                 raise UnsupportedError("multiple factorials")
             node = Node("fact", (node,))
         if self.accept("deg"):
-            node = Node("deg", (node,))
-        if self.sees("op", "%") and self.peek(1).kind == "op" and self.peek(1).text in ("+", "-", "*", "/"):
-            self.pos += 1  # 100% − 75%: inside an expression too, percent is a unit
+            node = self.degrees(node)
+        if self.sees("op", "%") and not self.starts_atom(self.peek(1)):
+            self.pos += 1
+            node = Node("percent", (node,))
         return node
 
     def atom(self) -> Node:
         token = self.peek()
         if token.kind == "big":
-            return self.big_operator(token.text)
+            raise UnsupportedError(token.text)  # a limit, an integral, a sum
+        if token.kind == "text" and token.text.lower() in vocabulary.NUMBER_WORDS:
+            return self.number_words()
         if token.kind not in _ATOM_KINDS and token.kind != "bar":
-            raise UnparsableError("a value is missing")
+            raise UnparsableError(f"a value is missing before {token.text!r}")
         self.pos += 1
         if token.kind == "num":
             return self.numeral(token)
         if token.kind == "id":
-            return Node("sym", (token.text + self.suffix(),))
+            return self.name(token)
         if token.kind == "const":
-            return self.constant(token)
+            suffix = self.suffix()
+            return Node("sym" if suffix else "const", (token.text + suffix,))
         if token.kind == "func":
             return self.function(token.text)
         if token.kind == "macro":
@@ -198,58 +194,66 @@ class ExpressionParser(Cursor):
             return self.environment(token.text)
         return self.bracketed(token)
 
-    def big_operator(self, name: str) -> Node:
-        r"""`\sum_{k=1}^{5} k` and `\prod`, over what is later checked to be a short range of integers.
+    def number_words(self) -> Node:
+        spoken: list[str] = []
+        while self.sees("text") or (
+            self.peek().text in ("-", "and") and self.sees("text", None, 1) and spoken
+        ):
+            word = self.peek().text.lower()
+            if word not in ("-", "and"):
+                if word not in vocabulary.NUMBER_WORDS and word not in vocabulary.SCALES:
+                    break
+                spoken.append(word)
+            self.pos += 1
+        value = vocabulary.spoken_number(spoken)
+        if value is None:
+            raise UnparsableError("number words out of order")
+        return num(value)
 
-        Raises:
-            UnsupportedError: a limit, an integral, or any other form of bounds.
-        """
-        self.pos += 1
-        if name not in ("\\sum", "\\prod") or not (self.accept("op", "_") and self.accept("open", "{")):
-            raise UnsupportedError(name)
-        variable = self.peek()
-        self.pos += 1
-        if variable.kind not in ("id", "const") or not self.accept("rel", "="):
-            raise UnsupportedError(name)
-        self.indices.add(variable.text)
-        low = self.expression()
-        if not (self.accept("close", "}") and self.accept("op", "^")):
-            raise UnsupportedError(name)
-        high = self.exponent()
-        return Node(name[1:], (Node("sym", (variable.text,)), low, high, self.product()))
+    def name(self, token: Token) -> Node:
+        """A name with its subscripts and primes; C(n, k) is a binomial."""
+        if (
+            token.text == "C"
+            and self.sees("open", "(")
+            and self.sees("num", None, 1)
+            and self.sees("sep", ",", 2)
+        ):
+            top, bottom = self.peek(1), self.peek(3)
+            if bottom.kind == "num" and self.sees("close", ")", 4):
+                self.pos += 5
+                return Node("binom", (num(number(top.text)), num(number(bottom.text))))
+        return Node("sym", (token.text + self.suffix(),))
 
     def numeral(self, token: Token) -> Node:
-        """A number, a numeral in another base (`52_8`, a value of its own) or a recurring decimal."""
+        """A number, one in another base (`31_8` is 25), or the integer part of a mixed number."""
+        value = number(token.text)
         if self.accept("op", "_"):
             base = self.argument()
-            if base.op != "num" or not token.text.isdecimal():
-                raise UnparsableError("a subscript on a number")
-            if base == num(10):
-                return num(number(token.text))
-            if not 2 <= base.args[0] <= 36 or base.args[0].denominator != 1:
+            if base.op != "num" or not (token.text.isdecimal() and base.args[0] in range(2, 37)):
                 raise UnparsableError("not a base")
-            return Node("sym", (f"{token.text.lstrip('0') or '0'} base {base.args[0].numerator}",))
-        if "." in token.text and self.sees("macro", "overline"):
-            return self.recurring(token.text)
-        return num(number(token.text))
+            try:
+                return num(int(token.text, int(base.args[0])))
+            except ValueError:
+                raise UnparsableError("a digit outside its base") from None
+        before = self.peek(-2)
+        starts = before.kind not in ("num", "id", "const", "close") and before.text not in ("^", "_", "/")
+        tail = self.mixed_tail() if starts and token.text.isdecimal() else None
+        return num(value) if tail is None else Node("add", (num(value), tail))
 
-    def recurring(self, raw: str) -> Node:
-        self.pos += 1
-        self.expect("open", "{")
-        period = self.peek().text
-        self.expect("num")
-        self.expect("close", "}")
-        if not period.isdecimal() or len(period) > 100:
-            raise UnparsableError("not a period")
-        shift = len(raw.partition(".")[2])
-        tail = Fraction(int(period), (10 ** len(period) - 1) * 10**shift)
-        return num(number(raw) + tail)
-
-    def constant(self, token: Token) -> Node:
-        suffix = self.suffix()
-        if suffix or token.text in self.indices:  # Σ over i: i is a name, not the imaginary unit
-            return Node("sym", (token.text + suffix,))
-        return Node("const", (token.text,))
+    def mixed_tail(self) -> Node | None:
+        r"""The proper fraction of `1 1/2` or `1\frac{1}{2}`, if one of integers stands here."""
+        saved, saved_tokens = self.pos, list(self.tokens)
+        top = bottom = num(0)
+        if self.accept("macro", "frac"):
+            top, bottom = self.argument(), self.argument()
+        elif self.sees("num") and self.peek().space and self.sees("op", "/", 1) and self.sees("num", None, 2):
+            top, bottom = num(number(self.peek().text)), num(number(self.peek(2).text))
+            self.pos += 3
+        if top.op == bottom.op == "num" and 0 < top.args[0] < bottom.args[0]:  # noqa: SIM102
+            if top.args[0].denominator == bottom.args[0].denominator == 1:
+                return num(top.args[0] / bottom.args[0])
+        self.pos, self.tokens = saved, saved_tokens
+        return None
 
     def suffix(self) -> str:
         """Subscripts and primes belong to the name."""
@@ -264,7 +268,7 @@ class ExpressionParser(Cursor):
             if token.kind == "open" and token.text == "{":
                 self.pos += 1
                 start = self.pos
-                while self.peek().kind not in ("end", "close", "open"):
+                while self.peek().kind not in ("eof", "close", "open"):
                     self.pos += 1
                 name += "_" + "".join(t.text for t in self.tokens[start : self.pos])
                 self.expect("close", "}")
@@ -286,21 +290,27 @@ class ExpressionParser(Cursor):
         if token.kind == "num" and len(token.text) > 1 and token.text.isdecimal():
             self.tokens[self.pos] = Token("num", token.text[1:])
             return num(int(token.text[0]))
+        if token.kind not in _ATOM_KINDS:
+            raise UnparsableError("a missing argument")
         self.descend()
         node = self.atom()
         self.depth -= 1
         return node
 
     def macro(self, name: str) -> Node:
-        if name == "frac":
+        if name in ("frac", "binom"):
             top = self.argument()
-            return Node("div", (top, self.argument()))
-        if name == "binom":
-            top = self.argument()
-            return Node("binom", (top, self.argument()))
+            return Node("div" if name == "frac" else name, (top, self.argument()))
         if name == "sqrt":
-            return self.root()
-        if name == "overline":
+            degree = num(2)
+            if self.accept("open", "["):
+                degree = self.expression()
+                self.expect("close", "]")
+            if self.sees("num"):  # \sqrt12 is read as the root of 12
+                self.pos += 1
+                return Node("root", (num(number(self.peek(-1).text)), degree))
+            return Node("root", (self.argument(), degree))
+        if name == "overline":  # the segment AB, or digits in a row
             self.expect("open", "{")
             start = self.pos
             while self.peek().kind in ("num", "id", "const"):
@@ -309,45 +319,16 @@ class ExpressionParser(Cursor):
             return Node("sym", ("overline " + " ".join(t.text for t in self.tokens[start : self.pos - 1]),))
         raise UnparsableError("a misplaced macro")
 
-    def root(self) -> Node:
-        degree = num(2)
-        if self.peek().kind == "open" and self.peek().text == "[":
-            self.pos += 1
-            degree = self.expression()
-            self.expect("close", "]")
-        token = self.peek()
-        if token.kind == "num":  # \sqrt12 is read as the root of 12
-            self.pos += 1
-            return Node("root", (num(number(token.text)), degree))
-        return Node("root", (self.argument(), degree))
-
-    def bracketed(self, token: Token) -> Node:
-        if token.kind == "bar":
-            self.bars += 1
-            inner = self.expression()
-            self.expect("bar")
-            self.bars -= 1
-            return Node("abs", (inner,))
-        if token.text not in _CLOSING or token.text == "{}":
-            raise UnparsableError("a set is not a number")
-        bars, self.bars = self.bars, 0
-        inner = self.expression()
-        self.bars = bars
-        self.expect("close", _CLOSING[token.text])
-        wrappers = {"⌊": "floor", "⌈": "ceil"}
-        return Node(wrappers[token.text], (inner,)) if token.text in wrappers else inner
-
     def function(self, name: str) -> Node:
         r"""A named function: `\log_2 8`, `\sin^2 x`, `\sin^{-1} x`, with or without brackets."""
         name = _ALIASES.get(name, name)
-        base = None
-        power = None
+        base = power = None
         self.descend()
         if name == "log" and self.accept("op", "_"):
             base = self.argument()
         if self.accept("op", "^"):
             power = self.exponent()
-        if power is not None and power == Node("neg", (num(1),)) and name in ("sin", "cos", "tan"):
+        if power == num(-1) and name in ("sin", "cos", "tan"):
             name, power = "arc" + name, None
         node = self.apply(name, self.arguments(name), base)
         self.depth -= 1
@@ -357,10 +338,12 @@ class ExpressionParser(Cursor):
         token = self.peek()
         if token.kind == "open" and token.text in ("(", "[", "{", "{}"):
             self.pos += 1
+            saved, self.bars = self.bars, 0
             inner = [self.expression()]
             while name in _MANY_ARGUMENTS and self.accept("sep", ","):
                 inner.append(self.expression())
-            self.expect("close", _CLOSING[token.text])
+            self.bars = saved
+            self.expect("close", {"(": ")", "[": "]"}.get(token.text) or CLOSING[token.text])
             return inner
         factors = [self.signed()]
         while self.peek().kind in ("num", "id", "const", "macro") and self.peek().text != "pmod":
@@ -370,8 +353,10 @@ class ExpressionParser(Cursor):
         return [factors[0] if len(factors) == 1 else Node("mul", tuple(factors))]
 
     def apply(self, name: str, args: list[Node], base: Node | None) -> Node:
-        if name in ("sqrt", "abs", "floor", "ceil"):
-            return Node("root", (args[0], num(2))) if name == "sqrt" else Node(name, (args[0],))
+        if name == "sqrt":
+            return Node("root", (args[0], num(2)))
+        if name in ("abs", "floor", "ceil"):
+            return Node(name, (args[0],))
         if name == "exp":
             return Node("pow", (Node("const", ("e",)), args[0]))
         if name == "ln":
@@ -379,29 +364,3 @@ class ExpressionParser(Cursor):
         if name == "log":
             return Node("log", (args[0], base if base is not None else Node("sym", ("log base",))))
         return Node("fn:" + name, tuple(args))
-
-    def environment(self, name: str) -> Node:
-        """A matrix: rows of expressions; `vmatrix` is its determinant."""
-        rows: list[list[Node]] = [[]]
-        while not self.accept("end", name):
-            if self.peek().kind == "row":
-                self.pos += 1
-                rows.append([])
-            elif self.peek().kind == "amp" and rows[-1]:
-                self.pos += 1
-                rows[-1].append(self.expression())
-            elif not rows[-1]:
-                rows[-1].append(self.expression())
-            else:
-                raise UnparsableError("not a matrix")
-        if not rows[-1]:
-            rows.pop()
-        if (
-            not rows
-            or any(len(row) != len(rows[0]) for row in rows)
-            or not name.endswith(("matrix", "array"))
-        ):
-            raise UnparsableError("not a matrix")
-        if name == "vmatrix":
-            return determinant([list(row) for row in rows])
-        return Node("matrix", tuple(tuple(row) for row in rows))

@@ -1,9 +1,9 @@
-"""A pool of verifier processes that can be killed, for the cases that only the symbolic stage decides.
+"""A pool of verifier processes that can be killed, for the cases that only sympy decides.
 
 Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline that
 this side keeps from the moment of dispatch. A worker past its deadline is killed and replaced: its case is
-one `timeout`. No signal handlers, threads or executors are involved, so it works in any thread and under any
-launcher; it may be shared by threads, which then take turns.
+one `timeout`. No signal handlers, threads or executors are involved on this side, so it works in any thread
+and under any launcher; it may be shared by threads, which then take turns.
 """
 
 import os
@@ -15,23 +15,22 @@ import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from dapo_ref.verifier import server
-from dapo_ref.verifier.equal import compare
+from dapo_ref.verifier import worker as protocol
+from dapo_ref.verifier.decide import compare
 from dapo_ref.verifier.extract import extract_answer
 from dapo_ref.verifier.verdict import NeedsSymbolicError, Status, Verdict
 
 CACHE_SIZE = 65_536
 TASKS_PER_WORKER = 2_000  # then it is replaced, so that nothing it leaks adds up
-MAX_SERVERS_LOST = 5  # in the life of a pool
-START_SECONDS = 120.0  # for the fork server to load sympy on a busy machine
+MAX_FAILED_STARTS = 3  # in a row
+START_SECONDS = 120.0  # to load sympy on a busy machine
 _ROOT = str(Path(__file__).resolve().parents[2])
-_LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from dapo_ref.verifier.server import main; "
-_LAUNCH += "main(int(sys.argv[2]), int(sys.argv[3]))"
+_LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from dapo_ref.verifier.worker import main; "
+_LAUNCH += "main(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))"
 
 
 @dataclass(eq=False)
@@ -39,30 +38,23 @@ class Ticket:
     """A verdict that may still be on its way: pass it to `VerifierPool.result`."""
 
     answer: str | None
-    reference: str
     verdict: Verdict | None = None
 
 
 @dataclass(eq=False)
 class _Worker:
-    """One process as seen from here. It is ready once it has sent its process id."""
+    """One process as seen from here. It is ready once it has said so."""
 
+    process: subprocess.Popen[bytes]
     sock: socket.socket
-    pid: int = 0
+    deadline: float
+    ready: bool = False
     task: tuple[str, str] | None = None
-    deadline: float = 0.0
     tasks_done: int = 0
 
 
-@dataclass
-class _Pending:
-    """A task and everyone who waits for it."""
-
-    tickets: list[Ticket] = field(default_factory=list)
-
-
 class VerifierPool:
-    """Judges responses; at most `workers` processes run the symbolic stage.
+    """Judges responses; at most `workers` processes run sympy.
 
     Args:
         workers: processes, started when the first case needs them.
@@ -71,11 +63,11 @@ class VerifierPool:
         boxed: whether a box marks an answer where no `Answer:` line does.
 
     Attributes:
-        counts: verdicts by status, and `killed`, `died`, `server_lost`, `cache_hits`.
+        counts: verdicts by status, and `killed`, `died`, `cache_hits`.
 
     Raises:
         ValueError: a size that is not positive.
-        RuntimeError: from any method after `close`, or when the fork server cannot be started.
+        RuntimeError: from any method after `close`, or when workers cannot be started.
     """
 
     def __init__(
@@ -89,12 +81,11 @@ class VerifierPool:
         self.boxed = boxed
         self.counts: Counter[str] = Counter()
         self._lock = threading.RLock()
-        self._server: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
         self._running: list[_Worker] = []
         self._waiting: deque[tuple[str, str]] = deque()
-        self._pending: dict[tuple[str, str], _Pending] = {}
+        self._pending: dict[tuple[str, str], list[Ticket]] = {}  # who waits for a task
         self._cache: OrderedDict[tuple[str, str], Status] = OrderedDict()
+        self._failed_starts = 0
         self._closed = False
 
     def __enter__(self) -> "VerifierPool":
@@ -120,13 +111,16 @@ class VerifierPool:
             reference: the reference answer.
 
         Returns:
-            A ticket, already settled unless the symbolic stage is needed.
+            A ticket, already settled unless sympy is needed.
         """
+        return self.submit_answer(extract_answer(response, boxed=self.boxed), reference)
+
+    def submit_answer(self, answer: str | None, reference: str) -> Ticket:
+        """The same for a bare answer; None means that a response has none."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the pool is closed")
-            answer = extract_answer(response, boxed=self.boxed)
-            ticket = Ticket(answer, reference)
+            ticket = Ticket(answer)
             if answer is None:
                 self._settle(ticket, Status.NO_ANSWER)
                 return ticket
@@ -139,7 +133,11 @@ class VerifierPool:
             try:
                 self._settle(ticket, compare(answer, reference, symbolic=False))
             except NeedsSymbolicError:
-                self._enqueue(key, ticket)
+                if key not in self._pending:  # equal tasks are done once, also while the first still runs
+                    self._pending[key] = []
+                    self._waiting.append(key)
+                self._pending[key].append(ticket)
+                self._advance(wait=False)
             return ticket
 
     def result(self, ticket: Ticket) -> Verdict:
@@ -155,7 +153,8 @@ class VerifierPool:
         """End all processes. Safe to call twice."""
         with self._lock:
             self._closed = True
-            self._stop_server()
+            for worker in list(self._running):
+                self._discard(worker)
 
     # The rest runs under the lock.
 
@@ -163,16 +162,8 @@ class VerifierPool:
         ticket.verdict = Verdict.of(status, ticket.answer)
         self.counts[status.value] += 1
 
-    def _enqueue(self, key: tuple[str, str], ticket: Ticket) -> None:
-        """Equal tasks are done once, also while the first is still running."""
-        if key not in self._pending:
-            self._pending[key] = _Pending()
-            self._waiting.append(key)
-        self._pending[key].tickets.append(ticket)
-        self._advance(wait=False)
-
     def _finish(self, key: tuple[str, str], status: Status) -> None:
-        for ticket in self._pending.pop(key).tickets:
+        for ticket in self._pending.pop(key):
             self._settle(ticket, status)
         if status is not Status.TIMEOUT:  # a busy machine's verdict is not to be repeated for ever
             self._cache[key] = status
@@ -181,9 +172,10 @@ class VerifierPool:
 
     def _advance(self, wait: bool) -> None:
         """Start workers, hand out tasks, take in results, and kill what is past its deadline."""
-        self._ensure_workers()
+        while len(self._running) < min(self.workers, len(self._pending)):
+            self._start()
         self._dispatch()
-        busy = [worker for worker in self._running if worker.task or not worker.pid]
+        busy = [worker for worker in self._running if worker.task or not worker.ready]
         timeout = 0.0
         if wait and busy:
             timeout = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
@@ -192,31 +184,41 @@ class VerifierPool:
             if worker.sock in readable:
                 self._receive(worker)
             elif time.monotonic() >= worker.deadline:
-                self._replace(worker, killed=True)
+                self._lose(worker, killed=True)
         self._dispatch()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-c", _LAUNCH, _ROOT, str(theirs.fileno())]
+            process = subprocess.Popen(
+                [*command, str(self.memory_mb), str(self.timeout_s)],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+            )
+        self._running.append(_Worker(process, ours, time.monotonic() + START_SECONDS))
 
     def _dispatch(self) -> None:
         for worker in self._running:
-            if self._waiting and worker.pid and worker.task is None:
-                key = self._waiting.popleft()
-                worker.task = key
+            if self._waiting and worker.ready and worker.task is None:
+                worker.task = self._waiting.popleft()
                 worker.deadline = time.monotonic() + self.timeout_s
+                reference, answer = worker.task
                 try:
-                    server.send_message(worker.sock, [key[1], key[0]])
-                except (
-                    OSError
-                ):  # it died idle: the socket reads as closed, and the task gets its verdict there
+                    protocol.send_message(worker.sock, [answer, reference])
+                except OSError:  # it died idle: the socket reads as closed, and the task is settled there
                     continue
 
     def _receive(self, worker: _Worker) -> None:
         try:
-            message = server.receive_message(worker.sock)
+            message = protocol.receive_message(worker.sock)
         except (EOFError, OSError):
-            self._replace(worker, killed=False)
+            self._lose(worker, killed=False)
             return
-        if not worker.pid:
-            assert isinstance(message, int)
-            worker.pid = message
+        if not worker.ready:
+            worker.ready = True
+            self._failed_starts = 0
             return
         assert worker.task is not None
         key, worker.task = worker.task, None
@@ -225,101 +227,24 @@ class VerifierPool:
         if worker.tasks_done >= TASKS_PER_WORKER:
             self._discard(worker)
 
-    def _replace(self, worker: _Worker, killed: bool) -> None:
-        """Give a lost worker's task its verdict; a new worker is forked when one is next needed."""
-        if not killed and self._server_is_gone():
-            self._lose_server()
-            return
-        self._discard(worker)
-        self.counts["killed" if killed else "died"] += 1
-        if worker.pid and killed and self._control is not None:
-            with suppress(OSError):  # a dead server has taken its workers with it
-                server.request_kill(self._control, worker.pid)
-        if worker.task is not None:
-            self._finish(worker.task, Status.TIMEOUT if killed else Status.TOO_BIG)
-        elif not worker.pid:
-            self._stop_server()
-            raise RuntimeError("a verifier worker could not be started")
-
-    def _server_is_gone(self) -> bool:
-        """Whether the fork server has ended, allowing it a moment to do so: its workers may go first."""
-        if self._control is not None and select.select([self._control], [], [], 0.05)[0] and self._server:
-            self._server.wait()
-        return self._server_is_dead()
-
-    def _discard(self, worker: _Worker) -> None:
-        worker.sock.close()
-        self._running.remove(worker)
-
-    def _ensure_workers(self) -> None:
-        """Fork as many workers as there are tasks for, at most `self.workers`."""
-        needed = min(self.workers, len(self._pending))
-        if needed <= len(self._running):
-            return
-        if self._server_is_dead():
-            self._lose_server()
-        if self._server is None:
-            self._start_server()
-        assert self._control is not None
-        while len(self._running) < needed:
-            ours, theirs = socket.socketpair()
-            with theirs:
-                self._running.append(_Worker(ours, deadline=time.monotonic() + START_SECONDS))
-                try:
-                    server.request_fork(self._control, theirs)
-                except (
-                    OSError
-                ):  # the server is dying: the new socket will read as closed, and it is replaced then
-                    return
-
-    def _server_is_dead(self) -> bool:
-        return self._server is not None and self._server.poll() is not None
-
-    def _start_server(self) -> None:
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-c", _LAUNCH, _ROOT, str(theirs.fileno()), str(self.memory_mb)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self._server = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL
-        )
-        theirs.close()
-        ours.settimeout(START_SECONDS)
-        try:
-            ready = ours.recv(1) == b"R"
-        except TimeoutError:
-            ready = False
-        if not ready:
-            ours.close()
-            self._server.kill()
-            self._server.wait()
-            self._server = None
-            raise RuntimeError("the verifier's fork server could not be started")
-        ours.settimeout(None)
-        self._control = ours
-
-    def _lose_server(self) -> None:
-        """The fork server died, and its workers with it: their tasks run again on a new one.
+    def _lose(self, worker: _Worker, killed: bool) -> None:
+        """Give a lost worker's task its verdict; a new worker is started when one is next needed.
 
         Raises:
-            RuntimeError: this keeps happening.
+            RuntimeError: workers keep failing to start.
         """
-        self.counts["server_lost"] += 1
-        if self.counts["server_lost"] > MAX_SERVERS_LOST:
-            self._stop_server()
-            raise RuntimeError("the verifier's fork server keeps dying")
-        for worker in list(self._running):
-            if worker.task is not None:
-                self._waiting.appendleft(worker.task)
-            self._discard(worker)
-        self._stop_server()
+        self._discard(worker)
+        self.counts["killed" if killed else "died"] += 1
+        if worker.task is not None:
+            self._finish(worker.task, Status.TIMEOUT if killed else Status.TOO_BIG)
+        elif not worker.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= MAX_FAILED_STARTS:
+                self.close()
+                raise RuntimeError("verifier workers cannot be started")
 
-    def _stop_server(self) -> None:
-        for worker in list(self._running):
-            self._discard(worker)
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._server is not None:
-            self._server.kill()  # its workers go with it
-            self._server.wait()
-            self._server = None
+    def _discard(self, worker: _Worker) -> None:
+        self._running.remove(worker)
+        worker.sock.close()
+        worker.process.kill()
+        worker.process.wait()

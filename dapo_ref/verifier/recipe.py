@@ -17,40 +17,36 @@ _REWRITTEN = (
     *((",\\text{and}", ","), ("\\text{and}", ","), ("\\text{m}", "\\text{}")),
 )
 _DELETED = (
-    *(
-        [
-            "square",
-            "ways",
-            "integers",
-            "dollars",
-            "mph",
-            "inches",
-            "hours",
-            "km",
-            "units",
-            "\\ldots",
-            "sue",
-            "points",
-            "feet",
-            "minutes",
-            "digits",
-        ]
-    ),
-    *(
-        [
-            "cents",
-            "degrees",
-            "cm",
-            "gm",
-            "pounds",
-            "meters",
-            "meals",
-            "edges",
-            "students",
-            "childrentickets",
-            "multiples",
-        ]
-    ),
+    *[
+        "square",
+        "ways",
+        "integers",
+        "dollars",
+        "mph",
+        "inches",
+        "hours",
+        "km",
+        "units",
+        "\\ldots",
+        "sue",
+        "points",
+        "feet",
+        "minutes",
+        "digits",
+    ],
+    *[
+        "cents",
+        "degrees",
+        "cm",
+        "gm",
+        "pounds",
+        "meters",
+        "meals",
+        "edges",
+        "students",
+        "childrentickets",
+        "multiples",
+    ],
     *("\\text{s}", "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3", "\\text{\n}", "\\text{}"),
     *("\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots"),
 )
@@ -75,12 +71,8 @@ def last_labelled(text: str) -> str:
     return best
 
 
-def first_formula(text: str) -> str:
-    """If a line holds `$…$`, only its first formula stays; later pairs on the same line are dropped."""
-    return "\n".join(keep_formula(line) for line in text.split("\n"))
-
-
-def keep_formula(line: str) -> str:
+def first_formula(line: str) -> str:
+    """If a line holds `$…$`, only its first formula stays."""
     left = line.find("$")
     right = line.find("$", left + 1) if left >= 0 else -1
     return line[left : right + 1] if right >= 0 else line
@@ -101,20 +93,13 @@ def unwrap(text: str, macro: str, last: bool) -> str:
 
 
 def normalise(text: str) -> str:
-    """The recipe's rewriting of an answer or a reference.
-
-    Args:
-        text: at most a few hundred characters.
-
-    Returns:
-        The string that is compared.
-    """
+    """The recipe's rewriting of an answer or a reference, at most a few hundred characters long."""
     text = text.rpartition("=")[2]
     for old, new in _REWRITTEN:
         text = text.replace(old, new)
     for word in _DELETED:
         text = text.replace(word, "")
-    text = first_formula(text)
+    text = "\n".join(map(first_formula, text.split("\n")))
     for macro in ("\\text{", "\\textbf{", "\\overline{"):
         text = unwrap(text, macro, last=False)
     text = unwrap(text, "\\boxed{", last=True)
@@ -125,15 +110,7 @@ def normalise(text: str) -> str:
 
 
 def recipe_judge(response: str, reference: str) -> Verdict:
-    """Decide one response by the recipe's rule.
-
-    Args:
-        response: the response alone.
-        reference: the reference answer.
-
-    Returns:
-        A verdict with status `correct`, `wrong` or `no_answer`; its answer is the rewritten text.
-    """
+    """Decide one response by the recipe's rule: `correct`, `wrong` or `no_answer`, with the rewritten text."""  # noqa: E501
     answer = normalise(last_labelled(response[-TAIL_CHARS:]))
     if answer == normalise(reference):
         return Verdict.of(Status.CORRECT, answer)

@@ -1,154 +1,127 @@
-"""Sets and intervals: reading inequalities as intervals, and carrying out simple unions and intersections."""
+"""Sets and conditions on one name as sympy sets, and when two of them are the same. Imports sympy."""
 
-import math
-from fractions import Fraction
-from itertools import pairwise
+from typing import Any
 
-from dapo_ref.verifier.exact import Evaluator
-from dapo_ref.verifier.values import Expr, Node, Rel, Seq, SetOp, Value
-from dapo_ref.verifier.verdict import InexactError, UndefinedError
+import sympy
 
-_OO = Node("const", ("oo",))
-_REALS = Seq("()", (Expr(Node("neg", (_OO,))), Expr(_OO)))
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+from dapo_ref.verifier.algebra import build, same_value
+from dapo_ref.verifier.names import is_expression, is_name
+from dapo_ref.verifier.tree import Node, symbols, walk
+from dapo_ref.verifier.verdict import TooBigError, UndefinedError, UnparsableError
 
-
-def flip(op: str) -> str:
-    """The relation read from right to left."""
-    return _FLIPPED.get(op, op)
-
-
-def as_interval(relation: Rel) -> tuple[Value, Value] | None:
-    """Read x ≥ 5, 5 ≤ x or 0 < x < 5 as the named quantity and an interval; None for any other relation."""
-    if not all(op in _FLIPPED for op in relation.ops) or not all(isinstance(s, Expr) for s in relation.sides):
-        return None
-    ops, sides = list(relation.ops), list(relation.sides)
-    if all(op in (">", ">=") for op in ops):
-        ops, sides = [flip(op) for op in reversed(ops)], sides[::-1]
-    if not all(op in ("<", "<=") for op in ops):
-        return None
-    plus, minus = Expr(_OO), Expr(Node("neg", (_OO,)))
-    absolute = next((s for s in sides if isinstance(s, Expr) and s.node.op == "abs"), None)
-    if absolute is not None and is_variable(inner := Expr(absolute.node.args[0])):
-        return absolute_interval(inner, absolute, ops, sides)
-    if len(ops) == 2 and is_variable(sides[1]):
-        return sides[1], interval(sides[0], sides[2], ops[0], ops[1])
-    if len(ops) == 1 and is_variable(sides[0]) and not is_variable(sides[1]):
-        return sides[0], interval(minus, sides[1], "<", ops[0])
-    if len(ops) == 1 and is_variable(sides[1]) and not is_variable(sides[0]):
-        return sides[1], interval(sides[0], plus, ops[0], "<")
-    return None
+MAX_SOLVED_NODES = 30
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
+_SETS = {
+    **{"mathbb_R": sympy.Interval(-sympy.oo, sympy.oo), "mathbb_Z": sympy.S.Integers},
+    **{"mathbb_N": sympy.S.Naturals, "mathbb_Q": sympy.S.Rationals, "mathbb_C": sympy.S.Complexes},
+}
+_SOLVED = frozenset(("rel", "ops", "num", "sym", "add", "mul", "neg", "div", "abs", "pow"))
 
 
-def absolute_interval(
-    inner: Value, absolute: Value, ops: list[str], sides: list[Value]
-) -> tuple[Value, Value] | None:
-    """|x| < a, |x| > a and a < |x| < b as sets of x."""
-    where = sides.index(absolute)
-    low, high = sides[:where], sides[where + 1 :]
-    if len(low) > 1 or len(high) > 1:
-        return None
-    if not low:
-        return inner, interval(negative(high[0]), high[0], ops[0], ops[0])
-    upper = high[0] if high else Expr(_OO)
-    last = ops[1] if high else "<"
-    return inner, SetOp(
-        "cup",
-        (interval(negative(upper), negative(low[0]), last, ops[0]), interval(low[0], upper, ops[0], last)),
-    )
+def interval(low: Any, high: Any, left_open: bool, right_open: bool) -> Any:
+    """An interval that has elements.
+
+    Raises:
+        UndefinedError: its ends are not real or not in order.
+    """
+    if not (low.is_extended_real and high.is_extended_real) or low == high or (high - low).is_negative:
+        raise UndefinedError("not an interval")
+    return sympy.Interval(low, high, left_open, right_open)
 
 
-def negative(value: Value) -> Value:
-    assert isinstance(value, Expr)
-    return Expr(Node("neg", (value.node,)))
+def to_set(node: Node) -> Any:
+    """The sympy set that a node denotes.
+
+    Raises:
+        UnparsableError: it denotes none.
+        UndefinedError, TooBigError: from its elements.
+    """
+    if node.op == "sym" and node.args[0] in _SETS:
+        return _SETS[node.args[0]]
+    if node.op == "set" and all(map(is_expression, node.args)):
+        return sympy.FiniteSet(*map(build, node.args))
+    if node.op in ("()", "[]", "(]", "[)") and len(node.args) == 2 and all(map(is_expression, node.args)):
+        low, high = map(build, node.args)
+        return interval(low, high, node.op[0] == "(", node.op[1] == ")")
+    if node.op == "setminus":
+        whole, *removed = map(to_set, node.args)
+        return sympy.Complement(whole, sympy.Union(*removed))
+    if node.op in ("cup", "cap"):
+        return (sympy.Union if node.op == "cup" else sympy.Intersection)(*map(to_set, node.args))
+    if node.op == "builder":
+        whole = node.args[0]
+        parts = list(node.args[1].args if node.args[1].op == "list" else node.args[1:])
+        return sympy.Intersection(*map(to_set, [*parts, whole] if whole.op == "rel" else parts))
+    if node.op == "rel":
+        return condition(node)
+    raise UnparsableError("not a set")
 
 
-def is_variable(value: Value) -> bool:
-    """A symbol, or one applied to another: x, f(x), |z|."""
-    if not isinstance(value, Expr):
+def condition(node: Node) -> Any:
+    """The values of one name for which a chain of relations holds: x ∈ S, 0 < x ≤ 5, |x| < 1, −x > −1."""
+    ops, sides = node.args[0].args, node.args[1:]
+    if ops == ("in",) and is_name(sides[0]):
+        return to_set(sides[1])
+    if not all(op in _FLIPPED for op in ops):
+        raise UnparsableError("not a condition on a number")
+    links = zip(sides, ops, sides[1:], strict=False)
+    return sympy.Intersection(*(link(left, op, right) for left, op, right in links))
+
+
+def link(left: Node, op: str, right: Node) -> Any:
+    """One relation: a ray or all but a point where a name is compared, else sympy's solution if it is small."""  # noqa: E501
+    if is_name(right) and not symbols(left):
+        left, op, right = right, _FLIPPED[op], left
+    if is_name(left) and not symbols(right):
+        bound = build(right)
+        if op == "!=":
+            return sympy.Complement(_SETS["mathbb_R"], sympy.FiniteSet(bound))
+        return (
+            interval(-sympy.oo, bound, True, op == "<")
+            if op in ("<", "<=")
+            else interval(bound, sympy.oo, op == ">", True)
+        )
+    parts = [part for side in (left, right) for part in walk(side)]
+    if len(parts) > MAX_SOLVED_NODES:
+        raise TooBigError("a long condition")
+    small = all(p.op != "pow" or (p.args[1].op == "num" and 0 < p.args[1].args[0] <= 4) for p in parts)
+    if len(symbols(left) | symbols(right)) != 1 or not small or any(p.op not in _SOLVED for p in parts):
+        raise UnparsableError("not a condition on one name")
+    kinds = {"<": sympy.Lt, ">": sympy.Gt, "<=": sympy.Le, ">=": sympy.Ge, "!=": sympy.Ne}
+    relation = kinds[op](build(left), build(right))
+    if relation in (sympy.true, sympy.false):
+        raise UnparsableError("a condition that says nothing")
+    return relation.as_set()
+
+
+def same_set(left: Any, right: Any) -> bool:
+    """Whether two sympy sets are equal: as sympy has them, or piece by piece with ends of the same value."""
+    if left == right:
+        return True
+    mine, other = pieces(left), pieces(right)
+    if len(mine) != len(other):
         return False
-    node = value.node
-    if node.op == "mul":
-        return all(arg.op == "sym" for arg in node.args)
-    return node.op == "sym" and node.args[0] != "mathbb_R"
+    for piece in mine:
+        found = next((k for k, candidate in enumerate(other) if same_piece(piece, candidate)), None)
+        if found is None:
+            return False
+        del other[found]
+    return True
 
 
-def interval(low: Value, high: Value, left: str, right: str) -> Seq:
-    """Build the interval with the given ends; `<=` closes one."""
-    return Seq(("[" if left == "<=" else "(") + ("]" if right == "<=" else ")"), (low, high))
+def pieces(whole: Any) -> list[Any]:
+    """Intervals and single points."""
+    parts = whole.args if isinstance(whole, sympy.Union) else [whole]
+    flat: list[Any] = []
+    for part in parts:
+        flat.extend(part.args if isinstance(part, sympy.FiniteSet) else [part])
+    return flat
 
 
-def rational(value: Value) -> Fraction | None:
-    try:
-        return Evaluator()(value.node) if isinstance(value, Expr) else None
-    except (InexactError, UndefinedError):
-        return None
-
-
-def finite_or_interval(value: Value) -> Value:
-    """Carry out a union of finite sets, or an intersection of finite sets or of two rational intervals."""
-    if isinstance(value, Expr) and value.node == Node("sym", ("mathbb_R",)):
-        return _REALS
-    if not isinstance(value, SetOp):
-        return value
-    parts = [finite_or_interval(part) for part in value.parts]
-    if value.op == "setminus" and len(parts) == 2 and is_reals(parts[0]):
-        return without_points(parts[1]) or value
-    sequences = [part for part in parts if isinstance(part, Seq)]
-    if len(sequences) == len(parts) and all(part.kind == "{}" for part in sequences):
-        return Seq("{}", combine(value.op, sequences))
-    if value.op == "cap" and len(sequences) == len(parts) == 2 and all(len(p.items) == 2 for p in sequences):
-        return intersect(*sequences) or value
-    return SetOp(value.op, tuple(parts))
-
-
-def is_reals(value: Value) -> bool:
-    """Whether a value is the whole real line, written as an interval."""
-    return value == _REALS
-
-
-def without_points(removed: Value) -> Value | None:
-    """The real line without finitely many rational points, as a union of open intervals."""
-    points = [rational(item) for item in removed.items] if isinstance(removed, Seq) else []
-    exact = sorted({point for point in points if point is not None})
-    if not exact or None in points or (isinstance(removed, Seq) and removed.kind != "{}"):
-        return None
-    ends = [_REALS.items[0], *(Expr(Node("num", (point,))) for point in exact), _REALS.items[1]]
-    return SetOp("cup", tuple(Seq("()", pair) for pair in pairwise(ends)))
-
-
-def key(value: Value) -> object:
-    """Equal rationals are the same element however they are written."""
-    exact = rational(value)
-    return value if exact is None else exact
-
-
-def combine(op: str, sets: list[Seq]) -> tuple[Value, ...]:
-    """The elements of a union, intersection or difference of finite sets, in order of appearance."""
-    tables = [{key(item): item for item in part.items} for part in sets]
-    if op == "cup":
-        return tuple({k: v for table in reversed(tables) for k, v in table.items()}.values())
-    wanted = op == "cap"
-    return tuple(v for k, v in tables[0].items() if all((k in table) == wanted for table in tables[1:]))
-
-
-def bound(value: Value) -> Fraction | float | None:
-    """An end of an interval: a rational, ±∞ (as a float, for comparison only), or None when it is neither."""
-    if isinstance(value, Expr) and value.node == _OO:
-        return math.inf
-    if isinstance(value, Expr) and value.node == Node("neg", (_OO,)):
-        return -math.inf
-    return rational(value)
-
-
-def intersect(a: Seq, b: Seq) -> Seq | None:
-    """The intersection of two intervals with rational or infinite ends; None when it is not so simple."""
-    ends = [end for end in map(bound, (*a.items, *b.items)) if end is not None]
-    if len(ends) < 4 or "{}" in (a.kind, b.kind):
-        return None
-    low = max((ends[0], a.kind[0] == "(", 0), (ends[2], b.kind[0] == "(", 1))
-    high = min((ends[1], a.kind[1] == "]", 0), (ends[3], b.kind[1] == "]", 1))
-    if low[0] >= high[0]:
-        return None
-    items = (a, b)[low[2]].items[0], (a, b)[high[2]].items[1]
-    return Seq(("(" if low[1] else "[") + ("]" if high[1] else ")"), items)
+def same_piece(left: Any, right: Any) -> bool:
+    if isinstance(left, sympy.Interval) and isinstance(right, sympy.Interval):
+        flags = (left.left_open, left.right_open) == (right.left_open, right.right_open)
+        return bool(flags) and same_value(left.start, right.start) and same_value(left.end, right.end)
+    if isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr):
+        return same_value(left, right)
+    return bool(left == right)

@@ -1,9 +1,8 @@
-"""The Unicode policy: one mapping from what people type to ASCII and LaTeX, applied to answers and
-references.
+"""The Unicode policy: one mapping from what people type to ASCII and LaTeX, for answers and references alike.
 
 Decimal digits of any script count as digits (as `int()` has it); superscript digits are exponents; circled
-digits and Roman numerals are not numbers. Every hyphen, dash and minus sign is a minus. Invisible
-characters (zero width, direction marks) become a blank rather than nothing, so that no two digits are ever
+digits and Roman numerals are not numbers. Every hyphen, dash and minus sign is a minus. Invisible characters
+(zero width, direction marks) and pictures become a blank rather than nothing, so that no two digits are ever
 joined by deletion.
 """
 
@@ -14,7 +13,19 @@ _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n"
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
 _SUPERSCRIPT_RUN = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
 _SUBSCRIPT_RUN = re.compile(f"[{''.join(_SUBSCRIPTS)}]+")
-
+_SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000\u200b\u200c\u200d"
+_INVISIBLE = (
+    "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064\u2066\u2067\u2068\u2069"
+)
+_COMMANDS = {
+    **{"…": "ldots", "√": "sqrt", "π": "pi", "∞": "infty", "≤": "le", "⩽": "le", "≦": "le", "≥": "ge"},
+    **{"⩾": "ge", "≧": "ge", "≠": "ne", "≈": "approx", "≃": "approx", "≅": "approx", "≡": "equiv"},
+    **{"∪": "cup", "∩": "cap", "∈": "in", "∅": "emptyset", "∀": "forall", "∑": "sum", "∏": "prod"},
+    **{"∫": "int", "±": "pm", "∓": "mp", "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil", "⌉": "rceil"},
+    **{"⟨": "langle", "⟩": "rangle", "θ": "theta", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta"},
+    **{"ϕ": "phi", "φ": "varphi", "λ": "lambda", "μ": "mu", "ω": "omega", "∠": "angle", "△": "triangle"},
+    **{"→": "to", "⇒": "Rightarrow", "∖": "setminus", "∣": "mid"},
+}
 _SYMBOLS = {
     **dict.fromkeys("−–—‒‐‑﹣⁃", "-"),
     **dict.fromkeys("×⋅·∙•∗⨯", "*"),
@@ -22,70 +33,14 @@ _SYMBOLS = {
     **dict.fromkeys("“”„″‟«»", '"'),
     **dict.fromkeys("‘’‚′", "'"),
     **dict.fromkeys("、，", ","),
-    **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
-    **dict.fromkeys("\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062", " "),
-    **dict.fromkeys("\u2063\u2064\u2066\u2067\u2068\u2069\ufeff\u00ad\ufe0e\ufe0f", " "),
-    "。": ".",
-    "∶": ":",
-    "…": "\\ldots ",
-    "√": "\\sqrt ",
-    "∛": "\\sqrt[3] ",
-    "π": "\\pi ",
-    "∞": "\\infty ",
-    "≤": "\\le ",
-    "⩽": "\\le ",
-    "≦": "\\le ",
-    "≥": "\\ge ",
-    "⩾": "\\ge ",
-    "≧": "\\ge ",
-    "≠": "\\ne ",
-    "≈": "\\approx ",
-    "≡": "\\equiv ",
-    "∪": "\\cup ",
-    "∩": "\\cap ",
-    "∈": "\\in ",
-    "∅": "\\emptyset ",
-    "∀": "\\forall ",
-    "∑": "\\sum ",
-    "∏": "\\prod ",
-    "∫": "\\int ",
-    "±": "\\pm ",
-    "∓": "\\mp ",
-    "ℝ": "\\mathbb{R}",
-    "ℤ": "\\mathbb{Z}",
-    "°": "^\\circ ",
-    "℃": "^\\circ ",
-    "⌊": "\\lfloor ",
-    "⌋": "\\rfloor ",
-    "⌈": "\\lceil ",
-    "⌉": "\\rceil ",
-    "⟨": "\\langle ",
-    "⟩": "\\rangle ",
-    "θ": "\\theta ",
-    "α": "\\alpha ",
-    "β": "\\beta ",
-    "ϕ": "\\phi ",
-    "φ": "\\varphi ",
-    "λ": "\\lambda ",
-    "μ": "\\mu ",
-    "ω": "\\omega ",
-    **{
-        char: f"\\frac{{{num}}}{{{den}}}"
-        for char, num, den in [
-            *[("½", 1, 2), ("⅓", 1, 3), ("⅔", 2, 3), ("¼", 1, 4), ("¾", 3, 4), ("⅕", 1, 5), ("⅖", 2, 5)],
-            *[
-                ("⅗", 3, 5),
-                ("⅘", 4, 5),
-                ("⅙", 1, 6),
-                ("⅚", 5, 6),
-                ("⅛", 1, 8),
-                ("⅜", 3, 8),
-                ("⅝", 5, 8),
-                ("⅞", 7, 8),
-            ],
-        ]
-    },
-}
+    **dict.fromkeys(_SPACES + _INVISIBLE + "\ufeff\u00ad\ufe0e\ufe0f∎", " "),
+    **{char: f"\\{name} " for char, name in _COMMANDS.items()},
+    **{"。": ".", "∶": ":", "∛": "\\sqrt[3] ", "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}"},
+    **{"°": "^\\circ ", "℃": "^\\circ ", "º": "^\\circ "},
+    **{char: f"\\frac{{{text[0]}}}{{{text[1]}}}" for char, text in zip(
+        "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞", ["12", "13", "23", "14", "34", "15", "25", "35", "45", "16", "56", "18", "38", "58", "78"], strict=True  # noqa: E501
+    )},
+}  # fmt: skip
 
 
 def _plain(char: str) -> str:
@@ -98,7 +53,7 @@ def _plain(char: str) -> str:
         return str(digit)
     if "\uff01" <= char <= "\uff5e":  # full-width forms of ASCII
         return chr(ord(char) - 0xFEE0)
-    return char
+    return " " if unicodedata.category(char) == "So" else char
 
 
 def to_ascii_math(text: str) -> str:

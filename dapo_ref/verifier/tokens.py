@@ -1,7 +1,7 @@
 """Plain text or LaTeX → a flat list of tokens, in one linear pass.
 
-What a blank, a comma or a word means is decided here, once: thousands groups become one number, a word
-after a value becomes text (a unit, if the parser finds it at the end), and everything unknown is an error.
+What a blank, a comma or a word means is decided here, once: thousands groups become one number, a recurring
+decimal gets one spelling, a word becomes text, and everything unknown is an error.
 """
 
 import re
@@ -20,19 +20,40 @@ class Token(NamedTuple):
 
 
 # A thousands group has a non-zero head of at most three digits, then threes only; `(?!\d)` refuses 123,4567.
-_SAFE_GROUP = r"(?:\ ?\{,\ ?\}|,\\!\ ?|\\,|\\\ |\ )"
+# Between brackets a bare comma separates elements: (3,456) is a pair.
+_GROUP_MARK = r"(?:\ ?\{,\ ?\}|,\\!\ ?|\\,|\\\ |\ |'|_)"
 _TAIL = r"(?:\.\d+)?"
-_EXPONENT = r"(?:[eE][+-]?\d+(?![\w.]))?"
-_PLAIN_NUMBER = rf"(?:\d+\.(?=\\overline)|\d+{_TAIL}|\.\d+){_EXPONENT}"
-_NUMBER_OUTSIDE = re.compile(
-    rf"[1-9]\d{{0,2}}(?:(?:{_SAFE_GROUP}|,)\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
-)
+_PLAIN_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\w.]))?"
 _NUMBER_INSIDE = re.compile(
-    rf"[1-9]\d{{0,2}}(?:{_SAFE_GROUP}\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
+    rf"[1-9]\d{{0,2}}(?:{_GROUP_MARK}\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
 )
+_NUMBER_OUTSIDE = re.compile(
+    rf"[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d{{1,2}}(?!\d)"  # 1.234,5
+    rf"|[1-9]\d{{0,2}}(?:(?:{_GROUP_MARK}|,)\d{{3}})+(?!\d){_TAIL}"
+    rf"|[1-9]\d?(?:,\d\d)+,\d{{3}}(?!\d|,\d)|{_PLAIN_NUMBER}",  # 12,34,567
+    re.ASCII,
+)
+_EUROPEAN = re.compile(r"\d+(?:\.\d{3})+,\d{1,2}", re.ASCII)
 _GROUP_MARKS = re.compile(r"[^\d.eE+-]", re.ASCII)
+_ELLIPSIS = r"\s?(?:\.{3}|\\l?dots(?![a-z])|\\cdots)"
+_RECURRING = re.compile(
+    r"(\d*)\.(\d*)(?:\\(?:overline|bar)\s*\{(\d+)\}|\((\d+)\)"
+    rf"|\\dot\s*\{{?(\d)\}}?(?:(\d*)\\dot\s*\{{?(\d)\}}?)?|({_ELLIPSIS}))",
+    re.ASCII,
+)
+_REPEATED = re.compile(r"(\d{1,12}?)\1+$", re.ASCII)  # what an ellipsis continues
+_KINDS = {
+    char: kind
+    for kind, chars in {
+        **{"open": "([{", "close": ")]}", "op": "+-*/^!%'_:", "rel": "=<>", "sep": ",;", "bar": "|"},
+        "cur": "€£¥₹₽₩¢",
+    }.items()
+    for char in chars
+}
+_PAIRS = {pair: ("rel", op) for pair, op in vocabulary.RELATIONS.items()} | {"**": ("op", "^")}
 _WORD = re.compile(r"[^\W\d_]+")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
+_OUT_OF = re.compile(r"\s+of\s+(?=\d)")
 
 
 def matching_brace(text: str, start: int) -> int:
@@ -40,18 +61,28 @@ def matching_brace(text: str, start: int) -> int:
     depth = 0
     i = start
     while i < len(text):
-        char = text[i]
-        if char == "\\":
-            i += 2
-            continue
-        if char == "{":
+        if text[i] == "\\":
+            i += 1
+        elif text[i] == "{":
             depth += 1
-        elif char == "}":
+        elif text[i] == "}":
             depth -= 1
             if depth == 0:
                 return i
         i += 1
     return -1
+
+
+def recurring(match: re.Match[str]) -> str | None:
+    """One spelling, `0.1(6)`, for all recurring decimals; None where an ellipsis continues no period."""
+    whole, digits, *periods, ellipsis = match.groups(default="")
+    period = "".join(periods)
+    if ellipsis:
+        repeated = _REPEATED.search(digits)
+        if repeated is None:
+            return None
+        digits, period = digits[: repeated.start()], repeated[1]
+    return f"{whole or '0'}.{digits}({period})"
 
 
 class _Tokenizer:
@@ -62,7 +93,7 @@ class _Tokenizer:
         self.level = level
         self.prose = prose  # inside \text{…} after a value: every word is text
         self.pos = 0
-        self.depth = 0  # of ( [ \{ : inside them a bare comma separates elements, 3,456 is not one number
+        self.depth = 0  # of ( [ \{
         self.in_env = 0
         self.space = False
         self.tokens: list[Token] = []
@@ -75,12 +106,12 @@ class _Tokenizer:
 
     def after_value(self) -> bool:
         """Whether the last token ends a value, so that a word here can be its unit."""
-        if not self.tokens:
-            return False
-        last = self.tokens[-1]
-        return last.kind in ("num", "close", "text", "deg", "cur") or (
-            last.kind == "const" and last.text == "pi"
-        )
+        last = self.tokens[-1] if self.tokens else Token("end", "")
+        return last.kind in ("num", "close", "text", "deg", "cur") or last.text == "pi"
+
+    def fits_nothing(self) -> bool:
+        """Whether nothing here waits for a group, as a fraction or an exponent does."""
+        return not self.tokens or self.tokens[-1].kind not in ("macro", "op", "func", "close")
 
     def run(self) -> list[Token]:
         while self.pos < len(self.text):
@@ -92,9 +123,7 @@ class _Tokenizer:
         if char in " \t\r\n\f\v~$":
             self.space = True
             self.pos += 1
-        elif char.isascii() and (
-            char.isdigit() or (char == "." and self.text[self.pos + 1 : self.pos + 2].isdigit())
-        ):
+        elif char.isascii() and (char.isdigit() or (char == "." and self.text[self.pos + 1 :][:1].isdigit())):
             self.number()
         elif char == "\\":
             self.command()
@@ -107,92 +136,67 @@ class _Tokenizer:
             self.punctuation(char)
 
     def number(self) -> None:
-        pattern = _NUMBER_INSIDE if self.depth else _NUMBER_OUTSIDE
-        match = pattern.match(self.text, self.pos)
+        found = _RECURRING.match(self.text, self.pos)
+        spelled = recurring(found) if found else None
+        if found and spelled:
+            self.pos = found.end()
+            self.emit("num", spelled)
+            return
+        match = (_NUMBER_INSIDE if self.depth else _NUMBER_OUTSIDE).match(self.text, self.pos)
         assert match is not None
         self.pos = match.end()
-        self.emit("num", _GROUP_MARKS.sub("", match[0]))
+        text = match[0]
+        if _EUROPEAN.fullmatch(text):
+            text = text.replace(".", "").replace(",", ".")
+        self.emit("num", _GROUP_MARKS.sub("", text))
 
     def punctuation(self, char: str) -> None:
         pair = self.text[self.pos : self.pos + 2]
-        if pair in ("**", "<=", ">=", "==", "!=", ":="):
-            self.pos += 2
-            self.emit("rel", vocabulary.RELATIONS[pair]) if pair != "**" else self.emit("op", "^")
-            return
-        self.pos += 1
-        if char in "([":
-            self.depth += 1
-            self.emit("open", char)
-        elif char in ")]":
-            self.depth = max(0, self.depth - 1)
-            self.emit("close", char)
-        elif char in "{}":
-            self.emit("open" if char == "{" else "close", char)
-        elif char in "+-*/^!%'_:":
-            self.emit("op", char)
-        elif char in "=<>":
-            self.emit("rel", char)
-        elif char in ",;":
-            self.emit("sep", char)
-        elif char == "|":
-            self.emit("bar", char)
+        self.pos += 2 if pair in _PAIRS else 1
+        kind = _KINDS.get(char)
+        if pair in _PAIRS:
+            self.emit(*_PAIRS[pair])
+        elif char == "{" and self.text[self.pos :].lstrip()[:1] == "}" and self.fits_nothing():
+            self.pos = self.text.index("}", self.pos) + 1  # {}5
+        elif kind:
+            if char in "()[]":
+                self.depth = max(0, self.depth + (1 if kind == "open" else -1))
+            self.emit(kind, char)
         elif char == "&" and self.in_env:
             self.emit("amp", char)
-        elif char in vocabulary.CURRENCY:
-            self.emit("cur", char)
-        elif char == "." and self.tokens and self.tokens[-1].kind == "text":
+        elif char == '"' and self.after_value():
+            self.emit("text", "in")
+        elif char == "." and self.tokens and self.tokens[-1].kind in ("text", "cur"):
             self.space = True  # an abbreviation, as in "sq. units"
-        elif char == "." and not self.text[self.pos :].strip(" \t\r\n$.})]"):
-            self.require_single_stop()
-        else:
-            raise UnparsableError("a character outside the grammar")
-
-    def require_single_stop(self) -> None:
-        """A full stop may end the text, once: `25..26` and `25...` are not 25."""
-        if "." in self.text[self.pos :]:
-            raise UnparsableError("dots")
+        elif char != "." or self.text[self.pos :].strip(" \t\r\n$})]"):
+            raise UnparsableError(f"{char!r} is outside the grammar")  # a full stop may end the text, once
 
     def word(self, word: str) -> None:
-        """Classify a run of letters: joiner, function, constant, unit, other text, or separate symbols."""
-        lowered = word.lower()
-        if lowered in vocabulary.JOINERS:
-            self.emit("sep", vocabulary.JOINERS[lowered])
-        elif lowered in vocabulary.FUNCTIONS and len(word) > 1:
-            self.emit("func", lowered)
-        elif word in ("pi", "Pi", "PI"):
-            self.emit("const", "pi")
-        elif lowered in ("inf", "infty", "infinity", "oo"):
-            self.emit("const", "oo")
+        """Classify a run of letters: a fixed word, a unit or other text, or separate symbols."""
+        kind, text = vocabulary.WORDS.get(word.lower(), ("", ""))
+        if word == "out" and self.after_value() and (match := _OUT_OF.match(self.text, self.pos)):
+            self.pos = match.end()
+            self.emit("op", "/")
+        elif self.after_value() and word in ("min", "degree", "degrees", "deg"):
+            self.emit(*(("text", word) if word == "min" else ("deg", "deg")))
+        elif kind and (kind != "sep" or self.tokens or self.prose):
+            self.emit(kind, text)
         elif word in vocabulary.GREEK and len(word) > 2:
             self.emit("id", word)
-        elif lowered == "mod":
-            self.emit("op", "mod")
-        elif lowered in ("percent", "pct", "percentage"):
-            self.emit("op", "%")
-        elif lowered in ("degree", "degrees") and self.after_value():
-            self.emit("deg", "deg")
-        elif lowered in ("usd", "eur", "rs"):
-            self.emit("cur", lowered)
         elif self.is_text(word):
             self.emit("text", word)
         else:
             for letter in word:
-                self.letter(letter)
+                self.emit(*(("const", letter.lower()) if letter in "eiI" else ("id", letter)))
 
     def is_text(self, word: str) -> bool:
         if len(word) == 1:
             return not word.isascii() or (self.prose and word in vocabulary.LETTER_UNITS)
-        if self.prose or not word.isascii() or (len(word) >= 4 and not vocabulary.VOWELS.isdisjoint(word)):
+        if self.prose or not word.isascii() or word.lower() in vocabulary.NUMBER_WORDS:
             return True
-        return word in vocabulary.SHORT_UNITS and self.after_value()
-
-    def letter(self, letter: str) -> None:
-        if letter == "e":
-            self.emit("const", "e")
-        elif letter in "iI":
-            self.emit("const", "i")
-        else:
-            self.emit("id", letter)
+        if len(word) >= 4 and not vocabulary.VOWELS.isdisjoint(word):
+            return True
+        return self.after_value() and (word == "per" or vocabulary.is_unit_word(word))
 
     def command(self) -> None:
         match = _COMMAND.match(self.text, self.pos)
@@ -205,13 +209,18 @@ class _Tokenizer:
             self.row()
         elif name in vocabulary.IGNORED:
             self.space = True
-        elif name in vocabulary.WITH_SETTING:
-            self.skip_setting()
+        elif name in vocabulary.WITH_SETTING:  # the {red} of a colour; what it applies to follows
+            self.group()
+            self.space = True
         elif name.startswith(("\\quad", "\\qquad")):  # \quadx is a slip for \quad x
             self.pos -= len(name) - (5 if name.startswith("\\quad") else 6)
-            self.wide_space()
+            self.space = True
+            if self.tokens and self.tokens[-1].kind not in ("sep", "open", "rel", "amp", "row"):
+                self.emit("sep", "quad")
         elif name in vocabulary.TEXT_MACROS or name in vocabulary.FONT_MACROS:
             self.macro(name)
+        elif name in ("\\begin", "\\end"):
+            self.environment(name[1:])
         else:
             self.simple_command(name)
 
@@ -224,79 +233,31 @@ class _Tokenizer:
         else:
             self.space = True
 
-    def skip_setting(self) -> None:
-        """Step over the `{red}` of a colour or the `{1cm}` of a space; what it applies to follows."""
+    def group(self) -> str:
+        """Step over a group in braces; returns what stands in it."""
         end = matching_brace(self.text, self.pos) if self.text[self.pos : self.pos + 1] == "{" else -1
         if end < 0:
-            raise UnparsableError("a setting without its group")
+            raise UnparsableError("a command without its group")
+        content = self.text[self.pos + 1 : end]
         self.pos = end + 1
-        self.space = True
-
-    def wide_space(self) -> None:
-        """A quad between two values separates them, unless a separator already does."""
-        self.space = True
-        if self.tokens and self.tokens[-1].kind not in ("sep", "open", "rel", "amp", "row"):
-            self.emit("sep", "quad")
+        return content
 
     def simple_command(self, name: str) -> None:
-        if name in vocabulary.RELATIONS:
-            self.emit("rel", vocabulary.RELATIONS[name])
-        elif name in vocabulary.OPERATORS:
-            self.emit("op", vocabulary.OPERATORS[name])
-        elif name in vocabulary.BRACKETS:
-            kind, text = vocabulary.BRACKETS[name]
-            self.depth = max(0, self.depth + {"open": 1, "close": -1}.get(kind, 0))
-            self.emit(kind, text)
-        elif name in ("\\cup", "\\cap", "\\setminus"):
-            self.emit("setop", name[1:])
-        elif name[1:] in vocabulary.FUNCTIONS and name != "\\sqrt":
-            self.emit("func", name[1:])
-        elif name == "\\pi":
-            self.emit("const", "pi")
-        elif name == "\\infty":
-            self.emit("const", "oo")
-        elif name in ("\\emptyset", "\\varnothing"):
-            self.emit("empty", name)
-        elif name in ("\\circ", "\\degree"):
-            self.emit("deg", "deg")
-        elif name[1:] in vocabulary.GREEK:
-            self.emit("id", name[1:])
-        else:
-            self.rare_command(name)
-
-    def rare_command(self, name: str) -> None:
-        if name in vocabulary.ELLIPSES:
-            self.emit("dots", "...")
-        elif name in vocabulary.BIG_OPERATORS:
-            self.emit("big", name)
-        elif name in ("\\%", "\\$"):
-            self.emit("op" if name == "\\%" else "cur", name[1])
-        elif name in vocabulary.ARROWS:
-            self.emit("arrow", name)
-        elif name in vocabulary.FIGURES:
-            self.emit("id", name)
-        elif name == "\\prime":
-            self.emit("op", "'")
-        elif name in vocabulary.MACROS:
-            self.emit("macro", vocabulary.MACROS[name])
-            if vocabulary.MACROS[name] in ("begin", "end"):
-                self.environment(vocabulary.MACROS[name])
-        else:
-            raise UnparsableError("an unknown command")
+        if name not in vocabulary.COMMANDS:
+            raise UnparsableError(f"unknown command {name[:20]}")
+        kind, text = vocabulary.COMMANDS[name]
+        self.depth = max(0, self.depth + {"open": 1, "close": -1}.get(kind, 0))
+        self.emit(kind, text)
 
     def environment(self, which: str) -> None:
-        """Fold `{pmatrix}` into the token before it, and the column specification of `array` with it."""
-        end = matching_brace(self.text, self.pos) if self.text[self.pos : self.pos + 1] == "{" else -1
-        if end < 0:
-            raise UnparsableError("an environment without a name")
-        name = self.text[self.pos + 1 : end]
-        self.pos = end + 1
+        """Fold `{pmatrix}` into its token, and the column specification of `array` with it."""
+        name = self.group()
         if which == "begin" and name == "array" and self.text[self.pos : self.pos + 1] == "{":
-            self.pos = matching_brace(self.text, self.pos) + 1
+            self.group()
         self.in_env += 1 if which == "begin" else -1
         if not 0 <= self.in_env <= MAX_DEPTH:
             raise UnparsableError("environments do not balance")
-        self.tokens[-1] = Token(which, name.rstrip("*"), self.tokens[-1].space)
+        self.emit(which, name.rstrip("*"))
 
     def macro(self, name: str) -> None:
         """`\\text{…}` and fonts: joiners, units and words become text, anything else is read as maths."""
@@ -305,15 +266,11 @@ class _Tokenizer:
         if self.text[self.pos : self.pos + 1] != "{":
             self.space = True
             return
-        end = matching_brace(self.text, self.pos)
-        if end < 0:
-            raise UnparsableError("braces do not balance")
-        content = self.text[self.pos + 1 : end].strip()
-        self.pos = end + 1
+        content = self.group().strip()
         letters = content.rstrip(". ")
         if name == "\\mathbb" and letters in ("R", "Z", "N", "Q", "C"):
             self.emit("id", f"mathbb_{letters}")
-        elif name in vocabulary.TEXT_MACROS and self.after_value() and letters in vocabulary.LETTER_UNITS:
+        elif self.after_value() and letters in vocabulary.LETTER_UNITS and name != "\\mathbf":
             self.emit("text", letters)
         elif content:
             is_prose = name in vocabulary.TEXT_MACROS or (name == "\\mathrm" and len(letters) > 1)
@@ -326,10 +283,9 @@ class _Tokenizer:
         if self.level >= MAX_DEPTH:
             raise TooBigError("macros nested too deeply")
         inner = _Tokenizer(content, self.level + 1, prose)
-        if self.after_value():
-            inner.tokens.append(self.tokens[-1])
-        seed = len(inner.tokens)
-        tokens = inner.run()[seed:]
+        seed = self.tokens[-1:]
+        inner.tokens.extend(seed)
+        tokens = inner.run()[len(seed) :]
         loose = tokens and all(token.kind in ("text", "sep", "op", "deg", "func") for token in tokens)
         if not loose:
             self.emit("open", "{")

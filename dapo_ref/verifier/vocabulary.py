@@ -1,4 +1,4 @@
-"""The fixed vocabulary of the tokenizer: every command, function and short unit that an answer may hold."""
+"""The fixed vocabulary of the grammar: commands, functions, units, number words. New notation starts here."""
 
 
 def words(text: str) -> frozenset[str]:
@@ -10,31 +10,78 @@ FUNCTIONS = words(
     "sin cos tan cot sec csc arcsin arccos arctan asin acos atan sinh cosh tanh log ln lg exp sqrt abs gcd "
     "lcm max min floor ceil sgn"
 )
+TRIGONOMETRIC = words("sin cos tan cot sec csc")
 GREEK = words(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma "
     "tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar"
 )
+_UNEVALUATED = words("int iint oint sum prod lim limsup liminf partial forall exists nabla bigcup bigcap")
 RELATIONS = {
-    **{"=": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "==": "=", "!=": "!=", ":=": "="},
-    **{"\\le": "<=", "\\leq": "<=", "\\leqslant": "<=", "\\ge": ">=", "\\geq": ">=", "\\geqslant": ">="},
-    **{"\\lt": "<", "\\gt": ">", "\\ne": "!=", "\\neq": "!=", "\\approx": "=", "\\in": "in", "\\equiv": "="},
+    "=": "=",
+    "<": "<",
+    ">": ">",
+    "<=": "<=",
+    ">=": ">=",
+    "==": "=",
+    "!=": "!=",
+    ":=": "=",
+    "~~": "~",
 }
-OPERATORS = {
-    **{"\\cdot": "*", "\\times": "*", "\\div": "/", "\\ast": "*", "\\pm": "pm", "\\mp": "mp"},
-    **{"\\mod": "mod", "\\bmod": "mod", "\\choose": "choose", "\\over": "over"},
-}
-BRACKETS = {
-    **dict.fromkeys(("\\{", "\\lbrace"), ("open", "{}")),
-    **dict.fromkeys(("\\}", "\\rbrace"), ("close", "{}")),
-    **dict.fromkeys(("\\langle", "\\lparen"), ("open", "(")),
-    **dict.fromkeys(("\\rangle", "\\rparen"), ("close", ")")),
-    **dict.fromkeys(("\\vert", "\\lvert", "\\rvert", "\\mid", "\\|"), ("bar", "|")),
-    **{"\\lbrack": ("open", "["), "\\rbrack": ("close", "]")},
+COMMANDS = {  # command → kind and text of its token
+    **{f"\\{name}": ("func", name) for name in FUNCTIONS},
+    **{f"\\{name}": ("id", name) for name in GREEK},
+    **{f"\\{name}": ("id", f"\\{name}") for name in ("angle", "triangle", "measuredangle")},
     **{
-        "\\lfloor": ("open", "⌊"),
-        "\\rfloor": ("close", "⌋"),
-        "\\lceil": ("open", "⌈"),
-        "\\rceil": ("close", "⌉"),
+        f"\\{name}": ("arrow", f"\\{name}")
+        for name in ["to", "rightarrow", "Rightarrow", "implies", "mapsto"]
+    },
+    **{f"\\{name}": ("setop", name) for name in ("cup", "cap", "setminus")},
+    **{f"\\{name}": ("big", f"\\{name}") for name in _UNEVALUATED},
+    **{
+        command: (line.split()[0], line.split()[1])
+        for line in r"""
+            rel <=      \le \leq \leqslant
+            rel >=      \ge \geq \geqslant
+            rel <       \lt
+            rel >       \gt
+            rel !=      \ne \neq
+            rel =       \equiv
+            rel ~       \approx \simeq \sim
+            rel in      \in
+            op *        \cdot \times \ast
+            op /        \div
+            op pm       \pm
+            op mp       \mp
+            op mod      \mod \bmod
+            op choose   \choose
+            op over     \over
+            op :        \colon
+            op %        \%
+            op '        \prime
+            cur $       \$
+            const pi    \pi
+            const oo    \infty
+            deg deg     \circ \degree
+            dots ...    \ldots \dots \cdots \dotsc
+            text emptyset  \emptyset \varnothing
+            macro frac  \frac \dfrac \tfrac \cfrac
+            macro binom \binom \dbinom \tbinom
+            macro sqrt  \sqrt
+            macro overline  \overline
+            macro pmod  \pmod
+            open {}     \{ \lbrace
+            close {}    \} \rbrace
+            open (      \langle \lparen
+            close )     \rangle \rparen
+            open [      \lbrack
+            close ]     \rbrack
+            open ⌊      \lfloor
+            close ⌋     \rfloor
+            open ⌈      \lceil
+            close ⌉     \rceil
+            bar |       \vert \lvert \rvert \mid \|
+        """.strip().split("\n")
+        for command in line.split()[2:]
     },
 }
 IGNORED = words(
@@ -43,31 +90,158 @@ IGNORED = words(
     r"\therefore \tiny \small \normalsize \large \Large \LARGE \huge \Huge"
 ) | {"\\ ", "\\\n", "\\\t"}
 WITH_SETTING = words(r"\color \textcolor \phantom \hphantom \vphantom \hspace \vspace \label \tag")
-BIG_OPERATORS = words(
-    r"\int \iint \oint \sum \prod \lim \limsup \liminf \partial \forall \exists \nabla \bigcup \bigcap"
-)
 TEXT_MACROS = words(r"\text \mbox \textrm \textbf \textit \textsf \texttt \textnormal \hbox")
 FONT_MACROS = words(
     r"\mathrm \mathbf \mathit \mathsf \mathtt \boldsymbol \bm \operatorname \operatorname* \mathcal \mathbb "
     r"\underline \boxed \fbox \emph \mathop \vec \hat \bar \widehat \overrightarrow"
 )
-MACROS = {
-    **dict.fromkeys(("\\frac", "\\dfrac", "\\tfrac", "\\cfrac"), "frac"),
-    **dict.fromkeys(("\\binom", "\\dbinom", "\\tbinom"), "binom"),
-    **{"\\sqrt": "sqrt", "\\overline": "overline", "\\begin": "begin", "\\end": "end", "\\pmod": "pmod"},
+WORDS = {  # plain words, likewise
+    **{name: ("func", name) for name in FUNCTIONS},
+    **dict.fromkeys(("and", "et", "und", "和", "及", "与"), ("sep", "and")),
+    **dict.fromkeys(("or", "oder", "ou", "或"), ("sep", "or")),
+    **dict.fromkeys(("inf", "infty", "infinity", "oo"), ("const", "oo")),
+    **dict.fromkeys(("percent", "pct", "percentage"), ("op", "%")),
+    **{currency: ("cur", currency) for currency in ("usd", "eur", "rs", "inr")},
+    **{"pi": ("const", "pi"), "mod": ("op", "mod")},
 }
-ELLIPSES = words(r"\ldots \dots \cdots \dotsc")
-ARROWS = words(r"\to \rightarrow \Rightarrow \implies \mapsto")
-FIGURES = words(r"\angle \triangle \measuredangle")
-SHORT_UNITS = words(
-    "cm mm km dm nm kg mg ml mL dL ft in yd mi lb oz hr hrs min mins sec secs ms pm am mph rpm kph deg "
-    "rad day way men man boy box cat dog egg car toy pen bag cup lbs yds yen won bus job cow pig hen row set "
-    "pcs mol per Hz kW kWh MB GB ct th st nd rd pct sq cu hat bar pie bit"
-)
-LETTER_UNITS = words("m g s h L l")
-JOINERS = {
-    **dict.fromkeys(("and", "et", "und", "和", "及", "与"), "and"),
-    **dict.fromkeys(("or", "oder", "或"), "or"),
-}
-CURRENCY = frozenset("€£¥₹₽₩¢")
 VOWELS = frozenset("aeiouyAEIOUY")
+NO_SOLUTION = words(
+    "none nosolution nosolutions norealsolution norealsolutions nosuchnumber emptyset theemptyset noroots "
+    "norealroots nointegersolutions nopositiveintegersolutions thereisnosolution therearenosolutions "
+    "norealnumbers nosuchvalues nosuchintegers nosuchnumbers keinelösung pasdesolution sinsolución 无解"
+)
+
+LETTER_UNITS = words("m g s h L l N J W V K A")
+# What a word after a value may be. A measure has one name, so that two different ones can be told apart …
+MEASURES = {
+    spelling: entry.split()[0]
+    for entry in [
+        "\n        cm centimeter centimetre",
+        " mm millimeter millimetre",
+        " nm nanometer",
+        " km kilometer kilometre",
+        " m meter metre",
+        "\n        dm decimeter",
+        " inch in",
+        " foot ft feet",
+        " yard yd",
+        " mile mi",
+        " acre",
+        " hectare ha",
+        " second s sec",
+        " minute min",
+        "\n        hour h hr",
+        " day",
+        " ms",
+        " week",
+        " month",
+        " year yr",
+        " gram g",
+        " kg kilogram kilo",
+        " mg milligram",
+        " pound lb",
+        " ounce oz",
+        "\n        ton tonne",
+        " L l liter litre",
+        " mL milliliter millilitre",
+        " gallon gal",
+        " quart qt",
+        " pint",
+        " dollar usd buck",
+        "\n        cent ct penny pennie",
+        " euro eur",
+        " yuan rmb",
+        " rupee rs",
+        " yen",
+        " won",
+        " peso",
+        " N newton",
+        " J joule",
+        " W watt",
+        " kW",
+        " V volt",
+        "\n        K kelvin",
+        " A ampere amp",
+        " Hz hertz",
+        " kWh",
+        " mol mole",
+        " calorie cal",
+        " mph",
+        " kph kmh",
+        " rpm",
+        " rad radian",
+        " MB megabyte",
+        "\n        GB gigabyte",
+        " bit",
+        " byte",
+        " celsius",
+        " fahrenheit",
+        " pascal pa",
+        " ohm\n    ",
+    ]
+    for spelling in entry.casefold().split()
+}
+# … and what is counted says nothing about the value.
+COUNTED = words("""
+    unit way time point piece page book apple orange banana pear peach fruit cookie marble people person man
+    men woman women child children kid boy girl student teacher pupil friend adult member player worker
+    employee customer guest visitor passenger voter family bag box pack package packet bottle can jar cup
+    glass bowl plate basket bucket crate carton sack case slice serving loaf loave cake cupcake pie pizza
+    sandwich egg candy chocolate potato tomato ticket card coin dime nickel bill note pen pencil crayon
+    eraser sticker stamp photo picture painting block brick bead shell flower rose tulip tree plant seed
+    leaf leave stick log animal cat dog puppy bird fish chicken duck cow pig goat horse sheep rabbit hen rat
+    mouse mice bee ant bug chair table seat room house door window wall floor tile shelf shelve car bus
+    truck bike bicycle wheel train boat plane ship toy doll ball balloon game match goal team round lap trip
+    step song movie email letter word line file chapter lesson class question problem test mark shirt
+    hat shoe sock dress pair set group row column order stack pile deck number digit integer value solution
+    root term factor divisor prime multiple element subset sequence permutation combination arrangement path
+    route triangle square rectangle circle polygon side edge vertex vertice face diagonal angle corner cube
+    dot cell region possibility outcome choice option string code function ring bracelet necklace job item
+    object thing product machine computer phone battery part rope ribbon wire nail screw widget gift present
+    tablespoon teaspoon spoon fork knife meal lunch batch recipe gem gold life live vote click view level
+    stage story building city country island street color colour token triple tuple quadruple total
+    altogether left more each different distinct possible positive ordered real such whole full small large
+    red blue green white black new any other old long tall wide high deep away ago male female handshake pt
+    th st nd rd qed marker cracker shovel tower grape carrot lemon farm farmer soldier doctor nurse painter
+    driver kitten deer lion monkey elephant frog spider snake muffin brownie donut burger fry hamburger
+    lollipop peanut raisin olive onion pepper bean rice nut berry strawberry cherry mango kiwi melon
+    watermelon pumpkin
+""")
+DIMENSION_WORDS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+AFTER_DIMENSION = {"squared": 2, "cubed": 3}
+
+SCALES = {"hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6, "crore": 10**7}
+SCALES |= {"billion": 10**9, "trillion": 10**12}
+_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+_ONES += "sixteen seventeen eighteen nineteen"
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+NUMBER_WORDS = {word: value for value, word in enumerate(_ONES.split())}
+NUMBER_WORDS |= {word: 10 * value for value, word in enumerate(_TENS.split(), 2)}
+
+
+def spoken_number(spoken: list[str]) -> int | None:
+    """The value of `two hundred five` or `twenty five`; None when the words do not follow one another so."""
+    total, group, room = 0, 0, 10**15  # `room`: what the next small word has to stay below
+    for word in spoken:
+        if word == "hundred" and 0 < group < 10:
+            group, room = 100 * group, 100
+        elif word in SCALES and word != "hundred" and group and (not total or SCALES[word] < total):
+            total, group, room = total + group * SCALES[word], 0, SCALES[word]
+        elif word in NUMBER_WORDS and 0 < NUMBER_WORDS[word] < room:
+            group += NUMBER_WORDS[word]
+            room = 10 if NUMBER_WORDS[word] >= 20 else 1
+        elif not (word == "zero" and len(spoken) == 1):
+            return None
+    return total + group
+
+
+def singular(word: str) -> str:
+    """A unit's spelling in the tables, if it is in them."""
+    word = word.casefold()
+    forms = (word, word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ies") + "y")
+    return next((form for form in forms if form in MEASURES or form in COUNTED), word)
+
+
+def is_unit_word(word: str) -> bool:
+    """Whether a word may follow a value without changing it."""
+    return singular(word) in MEASURES or singular(word) in COUNTED or word.casefold() in DIMENSION_WORDS

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from dapo_ref.config import Config
+from tests.support import reference
 from tests.support.helpers import (
     ROOT,
     ending_llama,
-    filled_batch,
     launch,
     random_groups,
     random_llama,
@@ -37,6 +37,22 @@ BASE = {
     "adam_eps": 1e-2,  # as large as the gradient: updates show its size and do not blow up its rounding
     "max_grad_norm": 0.5,  # below the gradient's norm: the clip is at work
 }
+ALL_KEYS = {
+    "responses_per_update": 4,  # four mini-batches
+    "temperature": 0.7,
+    "learning_rate": 4e-2,
+    "warmup_steps": 4,
+    "weight_decay": 0.3,
+    "adam_beta1": 0.7,
+    "adam_beta2": 0.9,
+    "adam_eps": 1e-2,
+    "max_grad_norm": 0.5,
+    "clip_eps_low": 0.1,
+    "clip_eps_high": 0.15,
+    "unbiased_std": False,
+    "overlong_filtering": True,
+    "tokens_per_microbatch": 60,
+}
 BUDGETS = {1: 10_000, 2: 350, 5: 110}  # micro-batches in one process: tokens_per_microbatch
 
 
@@ -53,6 +69,7 @@ def scenarios(work):
         "shape": RAGGED,
         "rollouts": True,
     }
+    found["all_keys"] = {"config": base | ALL_KEYS, "shape": RAGGED}
     still = base | {"responses_per_update": 4, "learning_rate": 0.0}
     found["standing_still"] = {"config": still, "shape": RAGGED}
     found["group"] = {"config": base | {"token_normalization": "group"}, "shape": RAGGED}
@@ -101,7 +118,15 @@ def largest_difference(state, other):
 
 NAMES = [
     *(f"{head}_{count}" for head in ("untied", "tied") for count in BUDGETS),
-    *("several_updates", "group", "sample_level", "overlong_filtering", "dual_clip", "checkpointing"),
+    *(
+        "several_updates",
+        "all_keys",
+        "group",
+        "sample_level",
+        "overlong_filtering",
+        "dual_clip",
+        "checkpointing",
+    ),
     *("sharded", "dropout", "only_padding"),
 ]
 
@@ -133,42 +158,42 @@ def test_the_number_of_micro_batches_changes_nothing(outcomes, head, processes):
         assert largest_difference(state, states[0]) <= 1e-6
 
 
-def plain_update(settings, shape):
-    """The same update in plain PyTorch: one row at a time, all logits, Eq. 8 with loops, AdamW, no
-    DeepSpeed."""
+def plain_step(settings, shape):
+    """The same updates in plain PyTorch: one row at a time, all logits, loops, AdamW, no DeepSpeed."""
     config = Config(**settings)
     model = random_llama(tied="True" in settings["model"])
-    batch = filled_batch(random_groups(shape), config.overlong_filtering)
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=config.learning_rate,
-        eps=config.adam_eps,
-        weight_decay=config.weight_decay,
-    )
-    trained = [row for row in range(len(batch)) if not batch.filtered[row]]
-    num_tokens = sum(len(batch.response_ids[row]) for row in trained)
-    loss = torch.zeros(())
-    for row in trained:
-        prompt, response = batch.prompt_ids[row], batch.response_ids[row]
-        logits = model(input_ids=torch.tensor([prompt + response])).logits[0]
-        for t, token in enumerate(response):
-            logp = torch.log_softmax(logits[len(prompt) - 1 + t], dim=-1)[token]
-            ratio = (logp - logp.detach()).exp()  # 1 on the first update, where the clip cannot bind
-            loss = loss - ratio * batch.advantages[row] / num_tokens
-    loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
-    optimizer.step()
-    return float(norm), {name: value.detach() for name, value in model.named_parameters()}
+    groups = reference.samples_of(random_groups(shape))
+    step = reference.train_step(model, reference.adamw(model, config), groups, config, step=0)
+    return step, {name: value.detach() for name, value in model.named_parameters()}
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("name", ["untied_5", "tied_5", "overlong_filtering", "only_padding"])
 def test_an_update_equals_plain_pytorch(outcomes, name, processes):
     settings, found = outcomes
-    norm, state = plain_update(settings[name]["config"], settings[name]["shape"])
+    step, state = plain_step(settings[name]["config"], settings[name]["shape"])
     outcome = found[name][processes]
-    assert outcome["result"]["record"]["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    assert outcome["result"]["record"]["grad_norm"] == pytest.approx(step.record()["grad_norm"], rel=1e-5)
     assert largest_difference(outcome["state"], state) <= 1e-6
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_step_of_several_updates_equals_plain_pytorch(outcomes, processes):
+    """π_old fixed while π_θ moves, a temperature, betas, warm-up, both clips and the norm clip at work."""
+    settings, found = outcomes
+    step, state = plain_step(settings["all_keys"]["config"], settings["all_keys"]["shape"])
+    assert min(step.clipped_low, step.clipped_high) > 0
+    assert min(step.grad_norms) > settings["all_keys"]["config"]["max_grad_norm"]
+    outcome = found["all_keys"][processes]
+    for key, value in step.record().items():
+        assert outcome["result"]["record"][key] == pytest.approx(value, rel=3e-5, abs=1e-7), key
+    assert outcome["result"]["record"]["lr"] == pytest.approx(ALL_KEYS["learning_rate"] / 4)
+    assert largest_difference(outcome["state"], state) <= 1e-5
+
+
+def test_no_key_of_that_step_has_its_default():
+    unchanged = [key for key, value in ALL_KEYS.items() if value == getattr(Config(), key)]
+    assert unchanged == []
 
 
 @pytest.mark.parametrize("name", ["checkpointing", "sharded", "dropout"])

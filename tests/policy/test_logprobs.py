@@ -40,6 +40,21 @@ def test_values_and_gradients_equal_the_plain_path(monkeypatch, chunk_elements, 
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_the_gradient_of_a_bf16_weight_adds_up_over_chunks(monkeypatch):
+    """7 tokens, 2 a chunk. A bf16 number has 8 bits, each factor and the sum round to 2⁻⁹ of themselves: 3 %
+    of the largest gradient is ample, and the last chunk alone is one token of seven."""
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 2 * 11)
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(7, 5).bfloat16(), torch.randn(11, 5).bfloat16()
+    targets = torch.randint(11, (7,))
+    grads = []
+    for function, dtype in ((plain, torch.float32), (token_logprobs, torch.bfloat16)):
+        leaf = weight.to(dtype).requires_grad_()
+        logp, _ = function(hidden.to(dtype), leaf, None, targets, 1.0)
+        grads.append(torch.autograd.grad(logp.sum(), leaf)[0].float())
+    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=0.03 * grads[0].abs().max().item())
+
+
 def test_gradient_is_softmax_minus_one_hot_by_hand():
     # Two words with logits (ln 3, 0): π = (3/4, 1/4). d log π(word 0) / dz = (1 − 3/4, −1/4) = (0.25, −0.25);
     # at temperature 1 the logits are bias, so that is the gradient of the bias.
@@ -51,6 +66,17 @@ def test_gradient_is_softmax_minus_one_hot_by_hand():
     # H = −(3/4 ln 3/4 + 1/4 ln 1/4) = 0.562335
     assert entropy.item() == pytest.approx(0.562335, abs=1e-6)
     torch.testing.assert_close(bias.grad, torch.tensor([0.25, -0.25]))
+
+
+def test_entropy_does_not_grow_with_the_size_of_the_logits():
+    """Beside float64. At 500 a float32 is known to 2⁻¹⁵ = 3.05e-5, and so is log Z. A log Z that is off by δ
+    moves −Σ p·log p by δ·(H − 1); H is about ln 50 = 3.9, so by 8.9e-5 at most."""
+    torch.manual_seed(0)
+    for shift in (-500.0, -340.0, 0.0, 340.0, 500.0):
+        bias = shift + torch.rand(50)
+        _, entropy = token_logprobs(torch.zeros(1, 1), torch.zeros(50, 1), bias, torch.tensor([0]))
+        logp = bias.double().log_softmax(dim=0)
+        assert entropy.item() == pytest.approx(-(logp.exp() * logp).sum().item(), abs=1e-4), shift
 
 
 def test_no_logits_are_kept_for_backward(monkeypatch):

@@ -1,7 +1,8 @@
 """Runs that are killed, stopped, starved and poisoned, and resumed: `pytest -m faults`.
 
 Each test ends with the run that was resumed being, bit for bit, the run that was not disturbed. When a fault
-falls is counted in calls, not seconds, and drawn from a fixed seed.
+falls is named by the step and the update it falls in, or drawn from a fixed seed as a share of the calls of
+an undisturbed run; nothing is counted in seconds.
 """
 
 import json
@@ -89,7 +90,7 @@ def test_killed_again_and_again(runs, tmp_path, world):
     whole = runs.undisturbed(world)
     run = tmp_path / "run"
     rng = random.Random(world)
-    runs.run(run, world, faults=[fault("step", 5, "kill all")])  # after the first checkpoint
+    runs.run(run, world, faults=[fault("step", 1, "kill all", step=3)])  # after the first checkpoint
     for event in ("load", "token", "backward", "write", "finish", "prune", "export"):
         count = 1 + (rng.randrange(3) if event in ("token", "backward", "write") else 0)
         ended = runs.run(run, world, "--resume", faults=[fault(event, count, "kill all")])
@@ -100,27 +101,30 @@ def test_killed_again_and_again(runs, tmp_path, world):
 
 # --- SIGTERM, SIGINT ----------------------------------------------------------------------------------------
 
-STOPS = [
-    # event, call (from the last one if not positive), signal, ranks, processes, and the step whose checkpoint
-    # there is then
-    ("token", 5, "SIGTERM", [0], 1, None),  # in the first rollout: there is nothing to save
-    ("token", -3, "SIGTERM", [0, 1], 2, 3),
-    ("score", 0, "SIGINT", [1], 2, 3),  # the other process hears of it when it has sampled its own share
-    ("logprobs", 0, "SIGTERM", [1], 2, 4),  # the last update of a step: it is finished
-    ("backward", 2, "SIGINT", [0], 1, 1),
-    ("write", 20, "SIGTERM", [1], 2, 2),  # while a checkpoint is written
-    ("metrics", 3, "SIGTERM", [0], 2, 3),
-]
+STOPS = {
+    # place, event, call of it there, signal, ranks, processes, and the step whose checkpoint there is then
+    "in the first rollout": ({"step": 1}, "token", 5, "SIGTERM", [0], 1, None),  # there is nothing to save
+    "in a rollout": ({"step": 4}, "token", 3, "SIGTERM", [0, 1], 2, 3),
+    # The other process hears of it when it has sampled its own share.
+    "when a share is sampled": ({"step": 4}, "score", 1, "SIGINT", [1], 2, 3),
+    "while π_old is computed": ({"step": 2, "update": 0}, "logprobs", 1, "SIGTERM", [1], 2, 1),
+    "as the first update of a step begins": ({"step": 3, "update": 1}, "may stop", 1, "SIGINT", [0], 2, 2),
+    # The weights are still those of the step before: the step is discarded.
+    "in the first update of a step": ({"step": 2, "update": 1}, "backward", 1, "SIGINT", [0], 1, 1),
+    # They are not any more: the step is finished, and its checkpoint is not one that was due.
+    "after the first update of a step": ({"step": 1, "update": 2}, "logprobs", 1, "SIGINT", [0], 1, 1),
+    "in the last micro-batches": ({"step": 3, "update": 2}, "backward", 1, "SIGTERM", [1], 2, 3),
+    "while a checkpoint is written": ({"step": 2}, "write", 20, "SIGTERM", [1], 2, 2),
+    "while metrics are written": ({"step": 3}, "metrics", 1, "SIGTERM", [0], 2, 3),
+}
 
 
-@pytest.mark.parametrize(("event", "count", "name", "ranks", "world", "step"), STOPS)
-def test_told_to_stop(runs, tmp_path, event, count, name, ranks, world, step):
+@pytest.mark.parametrize("moment", STOPS)
+def test_told_to_stop(runs, tmp_path, moment):
+    place, event, count, name, ranks, world, step = STOPS[moment]
     whole = runs.undisturbed(world)
     run = tmp_path / "run"
-    faults = [
-        fault(event, count if count > 0 else events(whole, rank)[event] + count, name, rank) for rank in ranks
-    ]
-    ended = runs.run(run, world, faults=faults)
+    ended = runs.run(run, world, faults=[fault(event, count, name, *ranks, **place)])
     assert ended.codes == [{"SIGTERM": 143, "SIGINT": 130}[name]] * world, ended.logs
     assert (checkpoints(run) or [None])[-1] == (f"step_{step:06d}" if step else None)
     runs.finish(run, world)
@@ -130,8 +134,9 @@ def test_told_to_stop(runs, tmp_path, event, count, name, ranks, world, step):
 
 def test_a_second_signal_leaves_at_once(runs, tmp_path):
     whole = runs.undisturbed(2)
-    count = events(whole, 0)["backward"]  # in the last step, whose updates would be finished after one signal
-    ended = runs.run(tmp_path / "run", 2, faults=[fault("backward", count, "twice", 0)])
+    # In an update of the last step that would be finished after one signal.
+    faults = [fault("backward", 1, "twice", 0, step=STEPS, update=2)]
+    ended = runs.run(tmp_path / "run", 2, faults=faults)
     assert ended.codes == [143, 1]
     assert checkpoints(tmp_path / "run") == ["step_000002"]
     runs.finish(tmp_path / "run", 2)
@@ -206,31 +211,31 @@ def environment(pid):
 
 
 @pytest.mark.parametrize(
-    ("event", "count", "action", "message"),
+    ("event", "update", "action", "message"),
     [
-        ("backward", 5, "freeze", "rank 1 does not answer; it was last heard of in step"),
+        ("backward", 1, "freeze", "rank 1 does not answer; it was last heard of in step"),
         # Its own watch ends it at about the same time: which of the two is seen is a matter of a second.
         (
             "score",
-            3,
+            0,
             "hang",
             "rank 1 (is alive and has not come out of|does not answer; it was last heard of in) step",
         ),
         (
             "logprobs",
-            5,
+            2,
             "raise",
             r"rank 1 left in step \d: update \(ZeroDivisionError: a fault of the program",
         ),
     ],
 )
-def test_a_rank_that_hangs_or_fails_is_named(runs, tmp_path, event, count, action, message):
+def test_a_rank_that_hangs_or_fails_is_named(runs, tmp_path, event, update, action, message):
     whole = runs.undisturbed(2)
     ended = runs.run(
         tmp_path / "run",
         2,
         *("--process_group_timeout_s", "30"),
-        faults=[fault(event, count, action, 1)],
+        faults=[fault(event, 1, action, 1, step=2, update=update)],
         left_behind=[1] if action in ("freeze", "hang") else [],
     )
     assert ended.codes[0] == 1
@@ -329,8 +334,8 @@ def test_a_disk_that_fills_up_while_a_checkpoint_is_written(runs, small_disk, po
     # The space check passes and the disk is full in the middle of the file: another program filled it.
     filler = small_disk / "filler"
     subprocess.run(["mount", "-o", "remount,size=60m", str(small_disk)], check=True)
-    count = events(whole, 1)["write"] * 3 // 4  # in the middle of the second of two files
-    faults = [fault("write", count, f"fill {filler}", 1)]
+    half = events(whole, 1)["write"] // 4  # of one of its two files
+    faults = [fault("write", half, f"fill {filler}", 1, step=STEPS)]
     ended = runs.run(run, 2, "--on_checkpoint_error", policy, faults=faults)
     assert "No space left on device" in ended.logs[0]
     assert "rank_00001.pt" in ended.logs[0]
@@ -348,7 +353,7 @@ def test_a_disk_that_fills_up_while_a_checkpoint_is_written(runs, small_disk, po
 @pytest.mark.parametrize("event", ["metrics", "rollouts"])
 def test_a_disk_that_is_full_elsewhere_is_a_clear_error(runs, tmp_path, event):
     whole = runs.undisturbed(2)
-    ended = runs.run(tmp_path / "run", 2, faults=[fault(event, 3, "no space", 0)])
+    ended = runs.run(tmp_path / "run", 2, faults=[fault(event, 1, "no space", 0, step=3)])
     assert ended.codes[0] == 1
     assert "No space left on device; the run can be resumed" in ended.logs[0]
     assert "Traceback" not in ended.logs[0]
@@ -361,7 +366,7 @@ def test_a_disk_that_is_full_elsewhere_is_a_clear_error(runs, tmp_path, event):
 
 @pytest.mark.parametrize(("value", "world"), [("nan", 2), ("inf", 2), ("nan", 1)])
 def test_a_loss_that_is_not_finite_skips_the_update_everywhere(runs, tmp_path, value, world):
-    faults = [fault("loss", 5, value, world - 1)]
+    faults = [fault("loss", 1, value, world - 1, step=2, update=1)]
     ended = runs.run(tmp_path / "whole", world, faults=faults)
     assert ended.codes == [0] * world, ended.logs
     records = untimed(tmp_path / "whole")
@@ -373,7 +378,7 @@ def test_a_loss_that_is_not_finite_skips_the_update_everywhere(runs, tmp_path, v
     assert not all(map(torch.isfinite, torch.tensor(bad["losses"])))
     assert bad["microbatches"][0]["input_ids"].dim() == 2
     # Killed later and resumed it is the same run: the skipped update is in the checkpoint.
-    later = [*faults, fault("metrics", STEPS, "kill all", 0)]
+    later = [*faults, fault("metrics", 1, "kill all", 0, step=STEPS)]
     assert runs.run(tmp_path / "run", world, faults=later).codes == [-9] * world
     runs.finish(tmp_path / "run", world)
     assert untimed(tmp_path / "run") == records
@@ -381,7 +386,7 @@ def test_a_loss_that_is_not_finite_skips_the_update_everywhere(runs, tmp_path, v
 
 
 def test_too_many_updates_in_a_row_stop_the_run(runs, tmp_path):
-    faults = [fault("loss", count, "nan", 1) for count in range(3, 60)]
+    faults = [fault("loss", 1, "nan", 1, step=step, update=update) for step in (2, 3) for update in (1, 2)]
     ended = runs.run(tmp_path / "run", 2, "--max_skipped_updates", "3", faults=faults)
     assert ended.codes == [2, 2]
     assert "error: 3 updates in a row had a loss or gradient that is not finite" in ended.logs[0]

@@ -9,11 +9,12 @@ import torch
 
 from dapo_ref.config import Config
 from dapo_ref.dynamic_sampling import GroupBuffer
-from dapo_ref.objective import build_objective
+from dapo_ref.objective import Clipping, build_objective
 from dapo_ref.policy.batching import microbatches
 from dapo_ref.run.files import MetricsFile, read_metrics
 from dapo_ref.run.metrics import StepMetrics, summary_line
 from tests.support.helpers import OneProcess, filled_batch, random_groups
+from tests.support.plain_engine import in_threads
 
 LISTED = [
     "step",
@@ -76,6 +77,7 @@ def test_rollout_figures_by_hand():
     assert record["reward/mean"] == pytest.approx(-0.5 / 6)
     assert record["reward/accuracy"] == pytest.approx(3 / 6)
     assert record["response/length_mean"] == pytest.approx(36 / 6)
+    assert record["response/length_max"] == 10
     assert record["response/truncated_frac"] == pytest.approx(2 / 6)
     assert record["tokens/generated"] == 36
     assert record["verdict/wrong_frac"] == pytest.approx(3 / 6)
@@ -136,3 +138,105 @@ def test_file_is_cut_back_and_a_half_written_line_is_mended(tmp_path):
     assert read_metrics(file.path) == [{"step": 1, "loss": 0.1}, {"step": 2, "loss": 0.2}]
     file.append({"step": 3})
     assert [line["step"] for line in read_metrics(file.path)] == [1, 2, 3]
+
+
+def test_losses_and_norms_are_means_over_the_updates_that_were_made():
+    """Two updates of two micro-batches each, and one between them that was skipped."""
+    metrics = filled_metrics()
+    for shares, norm, tokens in (
+        ((0.5, 0.25), 2.0, 10),
+        ((math.nan, 9.0), math.nan, 20),
+        ((1.0, 0.75), 4.0, 30),
+    ):
+        for share in shares:
+            metrics.add_microbatch(torch.tensor(share), Clipping(0, 0, 1.0))
+        assert metrics.end_update(norm, tokens) == pytest.approx(list(shares), nan_ok=True)
+    record = record_of(metrics)
+    assert record["loss"] == (0.5 + 0.25 + 1.0 + 0.75) / 2
+    assert record["grad_norm"] == 3.0
+    assert record["tokens/trained"] == 60  # of the skipped one too: it was computed
+    assert record["updates/skipped"] == 1
+    assert (record["step"], record["updates"], record["lr"]) == (3, 7, 0.1)
+
+
+def test_clip_fractions_add_up_over_micro_batches_by_side():
+    metrics = filled_metrics()
+    metrics.add_microbatch(torch.tensor(0.0), Clipping(3, 1, 1.25))
+    metrics.add_microbatch(torch.tensor(0.0), Clipping(4, 1, 7.5))
+    metrics.add_microbatch(torch.tensor(0.0), Clipping(0, 0, 2.0))
+    metrics.end_update(1.0, 20)
+    record = record_of(metrics)
+    assert (record["policy/clip_frac_low"], record["policy/clip_frac_high"]) == (7 / 20, 2 / 20)
+    assert record["policy/ratio_max"] == 7.5
+
+
+def test_masked_tokens_are_in_no_figure_of_the_policy():
+    """At masked-out positions stand ratios of e⁹, probabilities of e⁹, entropies of 99."""
+    batch = filled_batch(random_groups([[3, 1]]))
+    (micro,) = microbatches(batch, [0, 1], 100, 1, 0)
+    mask = micro.response_mask
+    micro.old_logprobs = torch.where(mask, math.log(0.5), 9.0)
+    logprobs = torch.where(mask, micro.old_logprobs, torch.tensor(18.0))
+    metrics = filled_metrics()
+    objective = build_objective(Config())
+    metrics.add_microbatch(torch.tensor(0.0), objective.clipping(logprobs, micro))
+    metrics.end_update(1.0, 4)
+    metrics.add_old_policy(micro, torch.where(mask, 0.25, 99.0))
+    record = record_of(metrics)
+    assert record["policy/ratio_max"] == 1.0
+    assert record["policy/clip_frac_low"] == record["policy/clip_frac_high"] == 0
+    assert record["policy/mean_prob"] == pytest.approx(0.5)
+    assert record["policy/entropy"] == pytest.approx(0.25)
+
+
+def test_groups_that_are_all_right_and_all_wrong_are_counted_apart():
+    groups = random_groups([[2, 2]] * 5)
+    buffer = GroupBuffer(1)
+    correct = torch.tensor([[True, True], [True, True], [False, False], [True, False], [True, True]])
+    buffer.add(groups, correct)
+    buffer.add(groups[:3], correct[2:])
+    metrics = StepMetrics()
+    metrics.add_rollout(buffer, groups)
+    record = record_of(metrics)
+    assert record["sampling/all_correct_frac"] == 4 / 8
+    assert record["sampling/all_wrong_frac"] == 2 / 8
+    assert (record["sampling/groups_generated"], record["sampling/groups_qualified"]) == (8, 2)
+    assert (record["sampling/rounds"], record["sampling/groups_kept"]) == (2, 1)
+
+
+def test_what_is_not_finite_is_null_in_the_file():
+    metrics = filled_metrics()
+    metrics.sampled_tokens, metrics.entropy, metrics.ratio_max = 1.0, math.nan, math.inf
+    record = record_of(metrics)
+    assert record["policy/entropy"] is None
+    assert record["policy/ratio_max"] is None
+
+
+def test_sums_and_maxima_are_taken_over_the_processes():
+    """Two processes: sums of losses, clipped and sampled tokens; the largest ratio and the slowest timer."""
+
+    def work(processes):
+        rank = processes.rank
+        metrics = filled_metrics()
+        metrics.timers = {"rollout": 1.0 + rank}
+        metrics.add_microbatch(torch.tensor(0.25 + rank), Clipping(1 + rank, 3 * rank, 2.0 + rank))
+        metrics.end_update(1.0, 10)
+        metrics.sampled_tokens, metrics.entropy, metrics.prob = 4.0, 1.0 + rank, 2.0 + 2 * rank
+        return metrics.record(processes, 1, 1, 0.1)
+
+    for record in in_threads(2, work):
+        assert record["loss"] == 0.25 + 1.25
+        assert (record["policy/clip_frac_low"], record["policy/clip_frac_high"]) == (3 / 10, 3 / 10)
+        assert record["policy/ratio_max"] == 3.0
+        assert record["time/rollout_s"] == 2.0
+        assert (record["policy/entropy"], record["policy/mean_prob"]) == (3 / 8, 6 / 8)
+
+
+def test_timers_add_up_by_name(monkeypatch):
+    clock = iter([10.0, 11.5, 20.0, 22.0, 30.0, 30.25])
+    monkeypatch.setattr("dapo_ref.run.metrics.time.perf_counter", lambda: next(clock))
+    metrics = StepMetrics()
+    for name in ("rollout", "verify", "rollout"):
+        with metrics.timed(name):
+            pass
+    assert metrics.timers == {"rollout": 1.75, "verify": 2.0}

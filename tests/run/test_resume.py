@@ -17,8 +17,8 @@ def runs(tmp_path_factory):
 
 def test_killed_while_a_checkpoint_is_written_and_resumed(runs, tmp_path):
     whole = runs.undisturbed(2)
-    count = events(whole, 1)["write"] * 3 // 4  # in the middle of the second of two files
-    ended = runs.run(tmp_path / "run", 2, faults=[fault("write", count, "kill all", 1)])
+    half = events(whole, 1)["write"] // 4  # of one of its two files
+    ended = runs.run(tmp_path / "run", 2, faults=[fault("write", half, "kill all", 1, step=4)])
     assert ended.codes == [-9, -9]
     assert checkpoints(tmp_path / "run") == ["partial_step_000004", "step_000002"]
     ended = runs.finish(tmp_path / "run", 2)
@@ -28,7 +28,7 @@ def test_killed_while_a_checkpoint_is_written_and_resumed(runs, tmp_path):
 
 def test_told_to_stop_in_a_rollout_and_resumed(runs, tmp_path):
     # The second rollout: the step is discarded, and the checkpoint is that of step 1, which was not due.
-    ended = runs.run(tmp_path / "run", 2, faults=[fault("score", 3, "SIGTERM", 1)])
+    ended = runs.run(tmp_path / "run", 2, faults=[fault("score", 1, "SIGTERM", 1, step=2)])
     assert ended.codes == [143, 143]
     assert checkpoints(tmp_path / "run") == ["step_000001"]
     runs.finish(tmp_path / "run", 2)

@@ -22,8 +22,8 @@ from dapo_ref.run.metrics import StepMetrics
 from dapo_ref.run.preemption import StopSignals
 from dapo_ref.run.session import Session
 from dapo_ref.verifier import VerifierPool
-from tests.support.helpers import char_tokenizer, filled_batch, random_groups
-from train import learning_rate, update_policy
+from tests.support.helpers import char_tokenizer, random_groups
+from train import learning_rate, make_batch, update_policy
 
 
 def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned: bool) -> dict:
@@ -38,11 +38,11 @@ def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned:
     buffer.add(groups, torch.tensor([[r.correct for r in g.rollouts] for g in groups]))
     metrics = StepMetrics()
     metrics.add_rollout(buffer, groups)
-    batch = filled_batch(groups, config.overlong_filtering)
+    batch = make_batch(groups, config)
     if poisoned:
         batch.advantages[0] = torch.nan
     update_policy(session, batch, metrics)
-    return metrics.record(engine, 1, session.updates, config.learning_rate)
+    return metrics.record(engine, 1, session.updates, session.learning_rate)
 
 
 def full_state(engine: Engine) -> dict[str, torch.Tensor]:

@@ -26,9 +26,12 @@ OPTIONS = [
 ]
 
 
-def fault(event: str, count: int, action: str, *ranks: int) -> dict[str, Any]:
-    """On these ranks (0 if none is named), before call number `count` of an event; see `fork_server.py`."""
-    return {"event": event, "count": count, "action": action, "ranks": list(ranks or (0,))}
+def fault(event: str, count: int, action: str, *ranks: int, **place: int) -> dict[str, Any]:
+    """On these ranks (0 if none is named), before call number `count` of an event.
+
+    The calls are counted from the beginning of the run, of the `step` or of the `update` of that step that
+    is named; see `fork_server.py`."""
+    return {"event": event, "count": count, "action": action, "ranks": list(ranks or (0,)), **place}
 
 
 @dataclass

@@ -6,10 +6,11 @@ the ranks of a run, and each rank may carry a fault.
 It reads a run a line and answers with two: the process ids of the ranks, and, at their end, their exit codes
 with whether something else stayed behind.
 
-A fault is `{"ranks": [1], "event": "backward", "count": 3, "action": "kill"}`: on these ranks, before the
-third call of the event. Events are calls of the functions in `EVENTS`; counted calls, not seconds, say when,
-so that a fault falls on the same moment on every machine. `events` in a run's folder says how many calls
-there were.
+A fault is `{"ranks": [1], "event": "backward", "count": 3, "action": "kill", "step": 2, "update": 1}`: on
+these ranks, before the third call of the event in the first update of the second step. Without `update` the
+calls are counted from the beginning of the step, without `step` from that of the run. Events are calls of
+the functions in `EVENTS`; calls, not seconds, say when, so that a fault falls on the same moment on every
+machine. `events` in a run's folder says how many calls there were.
 """
 
 import contextlib
@@ -38,7 +39,8 @@ from dapo_ref.run import folder as run_folder
 from dapo_ref.run.command import exit_code, leave
 from dapo_ref.run.files import MetricsFile
 from dapo_ref.run.manifest import HashingFile
-from dapo_ref.run.preemption import StopPoints
+from dapo_ref.run.preemption import StopPoints, StopSignals
+from dapo_ref.run.session import Session
 from dapo_ref.scoring import Scorer
 
 ANSWER = "answer: "
@@ -49,6 +51,7 @@ EVENTS = {
     "score": (Scorer, "score"),
     "gather": (Engine, "gather"),
     "rollouts": (run_folder.RunFolder, "write_rollouts"),
+    "may stop": (StopPoints, "if_told"),
     "logprobs": (Engine, "logprobs"),
     "backward": (Engine, "backward"),
     "step": (Engine, "step"),
@@ -70,28 +73,69 @@ EVENTS = {
 class Faults:
     """Counts events on this rank and does what the faults say.
 
-    Args:
-        faults: those of the run.
-        rank: this process.
+    Attributes:
+        place: the step in progress, 0 before the first one, and the update in progress in it, 0 before its
+            first one (while responses are sampled and π_old is computed).
+        calls: of each event since the beginning of the run, of the step and of the update in progress.
+        signals: those that the run takes in, once its loop has begun.
     """
+
+    signals = None
 
     def __init__(self, faults, rank):
         self.faults = [fault for fault in faults if rank in fault["ranks"]]
-        self.calls = Counter()
+        self.place = {"step": 0, "update": 0}
+        self.calls = {"run": Counter(), "step": Counter(), "update": Counter()}
 
     def install(self):
         for event, (owner, name) in EVENTS.items():
             setattr(owner, name, self.counted(event, getattr(owner, name)))
+        follow(StopSignals, "loop_begins", lambda signals: setattr(self, "signals", signals))
+        follow(Session, "step", lambda run, step, *_: self.enter(step + 1, 0))
+        follow(train, "update", lambda *_: self.enter(self.place["step"], self.place["update"] + 1))
+
+    def enter(self, step, update):
+        if step != self.place["step"]:
+            self.calls["step"].clear()
+        self.calls["update"].clear()
+        self.place = {"step": step, "update": update}
+
+    def due(self, event):
+        """Counts a call of the event; the faults that fall before it."""
+        for counter in self.calls.values():
+            counter[event] += 1
+        return [fault for fault in self.faults if fault["event"] == event and self.is_now(fault)]
+
+    def is_now(self, fault):
+        named = {key: fault[key] for key in self.place if key in fault}
+        since = "update" if "update" in named else "step" if "step" in named else "run"
+        return named.items() <= self.place.items() and fault["count"] == self.calls[since][fault["event"]]
 
     def counted(self, event, function):
         def wrapper(*args, **kwargs):
-            self.calls[event] += 1
-            due = [f for f in self.faults if (f["event"], f["count"]) == (event, self.calls[event])]
-            for fault in due:
+            for fault in self.due(event):
                 act(fault, args)
+                if fault["action"] in ("SIGTERM", "SIGINT"):
+                    self.wait_for_signal()
             return function(*args, **kwargs)
 
         return wrapper
+
+    def wait_for_signal(self):
+        """A thread takes it in; where the loop finds it must not depend on how soon."""
+        while not self.signals.received:
+            time.sleep(0.001)
+
+
+def follow(owner, name, before):
+    """Calls `before` in front of a function, with its arguments."""
+    function = getattr(owner, name)
+
+    def wrapper(*args):
+        before(*args)
+        return function(*args)
+
+    setattr(owner, name, wrapper)
 
 
 def act(fault, args):
@@ -132,20 +176,17 @@ def fill(file):
             pass
 
 
-def poison(faults, rank):
+def poison(faults):
     """Makes the loss of counted micro-batches nan, or inf with a gradient that is finite."""
     build = train.build_objective
-    calls = Counter()
 
     def poisoned(config):
         objective = build(config)
 
         def loss(*args):
-            calls["loss"] += 1
             value = objective.loss(*args)
-            for fault in faults:
-                if rank in fault["ranks"] and fault["event"] == "loss" and fault["count"] == calls["loss"]:
-                    value = value + (math.inf if fault["action"] == "inf" else value * math.nan)
+            for fault in faults.due("loss"):
+                value = value + (math.inf if fault["action"] == "inf" else value * math.nan)
             return value
 
         return dataclasses.replace(objective, loss=loss)
@@ -187,9 +228,9 @@ def run_rank(order, rank, port):
     }
     faults = Faults(order["faults"], rank)
     faults.install()
-    poison(order["faults"], rank)
+    poison(faults)
     code = exit_code(reshard if order.get("reshard") else train.main, order["argv"])
-    Path(f"{order['log']}.{rank}.events").write_text(json.dumps(faults.calls))
+    Path(f"{order['log']}.{rank}.events").write_text(json.dumps(faults.calls["run"]))
     leave(code)
 
 
@@ -241,7 +282,7 @@ def wait_for(pids, left_behind):
 
 def count_orphans(group):
     """Processes of the run's group that stay behind after a while; there are none."""
-    for _ in range(1000):
+    for _ in range(3000):
         try:
             os.killpg(group, 0)
         except ProcessLookupError:

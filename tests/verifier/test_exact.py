@@ -1,19 +1,15 @@
 """Exact evaluation: values computed by hand, and bounds that hold before anything large is computed."""
 
-from fractions import Fraction
-
 import pytest
 
-from dapo_ref.verifier.exact import Evaluator, exact_points, integer_root
+from dapo_ref.verifier.exact import Evaluator, exact_value
 from dapo_ref.verifier.parse import parse
-from dapo_ref.verifier.values import Expr, Node
+from dapo_ref.verifier.tree import Node
 from dapo_ref.verifier.verdict import MAX_BITS, InexactError, TooBigError, UndefinedError
 
 
 def node(text: str) -> Node:
-    value = parse(text)
-    assert isinstance(value, Expr)
-    return value.node
+    return parse(text)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +27,6 @@ def node(text: str) -> Node:
         ),
         *(
             "\\binom{1000000000}{500000000}",
-            "\\sum_{k=1}^{10000} k",
-            "\\prod_{k=1}^{1000} k^{100}",
             "10^{10^{10}} - 10^{10^{10}}",
         ),
     ],
@@ -55,7 +49,7 @@ def test_work_is_bounded_however_it_is_spread() -> None:
         Evaluator()(terms)
 
 
-@pytest.mark.parametrize("text", ["1/0", "0^0", "0^{-1}", "5 \\bmod 0", "\\log_1 5", "\\frac{1}{2-2}"])
+@pytest.mark.parametrize("text", ["1/0", "0^0", "0^{-1}", "5 \\bmod 0", "\\frac{1}{2-2}"])
 def test_undefined(text: str) -> None:
     with pytest.raises(UndefinedError):
         Evaluator()(node(text))
@@ -75,17 +69,6 @@ def test_no_float_takes_part() -> None:
     assert Evaluator()(node("0.1 + 0.2 - 0.3")) == 0
 
 
-@pytest.mark.parametrize("degree", [2, 3, 7])
-def test_integer_root(degree: int) -> None:
-    for base in (0, 1, 2, 12345678901234567890):
-        assert integer_root(base**degree, degree) == base
-    with pytest.raises(InexactError):
-        integer_root(10**30 + 1, degree)
-
-
-def test_points_are_fixed_and_avoid_integers() -> None:
-    assert exact_points({"x", "y"}, signed=False) == exact_points({"y", "x"}, signed=False)
-    values = [value for point in exact_points({"x", "y"}, signed=True) for value in point.values()]
-    assert len(set(values)) == 8
-    assert all(value.denominator == 97 for value in values)
-    assert Evaluator({"x": Fraction(3, 97)})(node("97x")) == 3
+def test_exact_value_is_none_where_sympy_has_to_look() -> None:
+    assert exact_value(node("\\sqrt{16}")) == 4
+    assert exact_value(node("\\sqrt{17}")) is None

@@ -3,7 +3,8 @@
 import pytest
 
 from dapo_ref.verifier import extract_answer
-from dapo_ref.verifier.extract import TAIL_CHARS, clean, find_boxes
+from dapo_ref.verifier.clean import clean, find_boxes
+from dapo_ref.verifier.extract import TAIL_CHARS
 
 
 @pytest.mark.parametrize(
@@ -11,8 +12,12 @@ from dapo_ref.verifier.extract import TAIL_CHARS, clean, find_boxes
     [
         ("Answer: 1\nAnswer: 2", "2"),  # the last label
         ("\\boxed{1}\nAnswer: 2", "2"),  # a label before a box
-        ("Answer: 1\n\\boxed{2}", "1"),  # … wherever they stand
-        ("Answer:\n\nnothing here \\boxed{3}", "nothing here 3"),  # the value may stand on the next line
+        ("Answer: 1\n\\boxed{2}", "1, 2"),  # a box after the label that says something else
+        ("Answer: 1\n\\boxed{1}", "1"),
+        ("Answer: 1\n\nWait, it should be 2.", None),  # taken back
+        ("\\boxed{1} and, in the other case, \\boxed{2}", "1, 2"),
+        ("\\boxed{1}, so the answer is \\boxed{2}", "2"),
+        ("Answer:\n\nnothing here \\boxed{3}", "3"),  # the value may stand on the next line
         ("The answer is 1. \\boxed{2}", "2"),  # a box before a phrase
         ("<answer>4</answer> the answer is 5", "4"),  # a tag before a phrase
         ("the answer is 5\n\nso **6**", "5"),  # a phrase before bold
@@ -83,7 +88,7 @@ def test_find_boxes_skips_inner_and_unbalanced() -> None:
         ("25 (since 3 + 4 = 7)", "25"),
         ("25 (or 26)", "25 (or 26)"),
         ("25 (actually 26)", "25 (actually 26)"),
-        ("x \\equiv 2 (mod 7)", "x \\equiv 2"),
+        ("x \\equiv 2 (mod 7)", "x \\equiv 2 (mod 7)"),
         ("25. It is not 26.", "25. It is not 26"),  # a second sentence with a number stays, to be refused
         ("about 25", "25"),
         ("25, in total, so that is all", "25"),

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dapo_ref.verifier import Status, VerifierPool, judge
+from dapo_ref.verifier import Status, VerifierPool, is_equivalent, judge, judging
 from dapo_ref.verifier import pool as pool_module
+from dapo_ref.verifier.worker import receive_message, send_message
 
 ROOT = str(Path(__file__).resolve().parents[2])
 PATIENCE = 60.0  # seconds, far beyond what a busy machine needs
@@ -46,7 +48,7 @@ def pool() -> Iterator[VerifierPool]:
 
 
 def worker_pids(pool: VerifierPool) -> list[int]:
-    return [worker.pid for worker in pool._running if worker.pid]
+    return [worker.process.pid for worker in pool._running if worker.ready]
 
 
 def test_order_and_agreement_with_judge(pool: VerifierPool) -> None:
@@ -60,10 +62,10 @@ def test_order_and_agreement_with_judge(pool: VerifierPool) -> None:
 
 
 def test_no_process_before_a_symbolic_case(pool: VerifierPool) -> None:
-    pool.judge_many([("Answer: 3", "3"), ("Answer: x(x+1)", "x^2 + x"), ("Answer: 1, 2", "\\{2, 1\\}")])
-    assert pool._server is None
+    pool.judge_many([("Answer: 3", "3"), ("Answer: 2/4", "0.5"), ("Answer: 1, 2", "\\{2, 1\\}")])
+    assert pool._running == []
     pool.judge_many([symbolic_pair(2)])
-    assert pool._server is not None
+    assert len(pool._running) == 1
 
 
 def test_submit_does_not_wait(pool: VerifierPool) -> None:
@@ -111,19 +113,33 @@ def test_a_killed_worker_costs_one_verdict() -> None:
         assert pool.counts["died"] == 1
 
 
-def test_a_killed_server_costs_nothing() -> None:
-    with VerifierPool(workers=2, timeout_s=PATIENCE) as pool:
-        pool.judge_many([symbolic_pair(2)])
-        assert pool._server is not None
-        os.kill(pool._server.pid, signal.SIGKILL)
-        assert pool.verify_many([symbolic_pair(k) for k in range(3, 9)]) == [True] * 6
-        assert pool.counts["server_lost"] == 1
-
-
-def test_a_server_that_keeps_dying_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "_LAUNCH", "raise SystemExit(3)")
-    with VerifierPool(workers=1) as pool, pytest.raises(RuntimeError, match="could not be started"):
+    with VerifierPool(workers=1) as pool, pytest.raises(RuntimeError, match="cannot be started"):
         pool.judge_many([symbolic_pair(2)])
+    assert pool.counts["died"] == pool_module.MAX_FAILED_STARTS
+
+
+def test_a_busy_worker_without_a_parent_ends_by_its_own_alarm() -> None:
+    """The far end of the socket never asks again: only the alarm can end a computation under way."""
+    stuck = "from dapo_ref.verifier import decide, worker; import time; worker.ALARM_AFTER_S = 0.2; "
+    stuck += "worker._WARM_UP = (); decide.compare = lambda *a, **k: time.sleep(600); "
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        code = f"{stuck} worker.main({theirs.fileno()}, 1024, 0.1)"
+        process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, pass_fds=[theirs.fileno()])
+        assert receive_message(ours) == "ready"
+        send_message(ours, ["1", "1"])
+        assert process.wait(PATIENCE) == -signal.SIGALRM
+
+
+def test_the_shared_worker_of_judge_is_not_used_after_a_fork() -> None:
+    assert is_equivalent("\\sqrt{8}", "2\\sqrt{2}")
+    pid = os.fork()
+    if not pid:
+        os._exit(0 if is_equivalent("\\sqrt{27}", "3\\sqrt{3}") and len(judging._shared) == 2 else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert is_equivalent("\\sqrt{12}", "2\\sqrt{3}")
 
 
 def test_recycling(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +191,7 @@ sys.path.insert(0, sys.argv[1])
 from dapo_ref.verifier import VerifierPool
 pool = VerifierPool(workers=2, timeout_s=600)
 pool.judge_many([("Answer: 2\\\\sqrt{2}", "\\\\sqrt{8}"), ("Answer: 2\\\\sqrt{3}", "\\\\sqrt{12}")])
-print(pool._server.pid, *[worker.pid for worker in pool._running], flush=True)
+print(*[worker.process.pid for worker in pool._running], flush=True)
 time.sleep(600)
 """
 
@@ -184,17 +200,18 @@ def test_no_orphans_and_the_main_module_runs_once(tmp_path: Path) -> None:
     script = tmp_path / "main_module.py"
     script.write_text(SCRIPT)
     parent = subprocess.Popen([sys.executable, str(script), ROOT], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "main module ran\n"
-    pids = [int(word) for word in parent.stdout.readline().split()]
-    assert len(pids) >= 2
-    assert all(map(is_alive, pids))
-    os.kill(pids[1], signal.SIGSTOP)  # a worker in the middle of something endless goes too
-    parent.kill()
+    pids: list[int] = []
     try:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "main module ran\n"
+        pids += [int(word) for word in parent.stdout.readline().split()]
+        assert pids
+        assert all(map(is_alive, pids))
+        parent.kill()
         assert wait_until(lambda: not any(map(is_alive, pids)))
         assert parent.communicate(timeout=PATIENCE)[0] == ""  # nothing ran the main module again
     finally:
+        parent.kill()
         for pid in filter(is_alive, pids):
             os.kill(pid, signal.SIGKILL)
 
@@ -202,8 +219,7 @@ def test_no_orphans_and_the_main_module_runs_once(tmp_path: Path) -> None:
 def test_close_ends_everything_and_is_final() -> None:
     pool = VerifierPool(workers=2, timeout_s=PATIENCE)
     pool.judge_many([symbolic_pair(2), symbolic_pair(3)])
-    assert pool._server is not None
-    pids = [pool._server.pid, *worker_pids(pool)]
+    pids = worker_pids(pool)
     pool.close()
     pool.close()
     assert wait_until(lambda: not any(map(is_alive, pids)))

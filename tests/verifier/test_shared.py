@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dapo_ref.verifier import check_reference, is_equivalent, judge
-from dapo_ref.verifier.equal import read_integer
+from dapo_ref.verifier.decide import read_integer
 
 SHARED = Path(os.environ.get("DAPO_SHARED") or Path(__file__).resolve().parents[3] / "shared")
 CASES = SHARED / "verifier" / "cases.jsonl"

@@ -1,0 +1,50 @@
+"""How a verdict comes about: `python -m dapo_ref.verifier "response" "reference"`.
+
+The response may be a bare answer. Prints extraction, tree, sympy objects, stage and verdict.
+"""
+
+import sys
+
+from dapo_ref.verifier import extract_answer, judge
+from dapo_ref.verifier.decide import decide
+from dapo_ref.verifier.tree import Node
+
+
+def shown(node: Node) -> str:
+    """A tree on one line: op(args), with numbers and names as they are."""
+    if node.op in ("num", "sym", "const", "text", "ops"):
+        return f"{node.op}:{' '.join(map(str, node.args))}"[:200]
+    return f"{node.op}({', '.join(map(shown, node.args))})"
+
+
+def as_sympy(node: Node) -> str:
+    """The sympy objects below a tree, largest first; a structure that sympy has no object for is taken apart."""  # noqa: E501
+    from dapo_ref.verifier import algebra, sets
+    from dapo_ref.verifier.verdict import TooBigError, UndefinedError, UnparsableError
+
+    for build in (algebra.build, sets.to_set):
+        try:
+            return str(build(node))[:500]
+        except (TooBigError, UndefinedError, UnparsableError):
+            continue
+    parts = [as_sympy(part) for part in node.args if isinstance(part, Node)]
+    return f"{node.op}({', '.join(parts)})" if parts else "—"
+
+
+def main() -> None:
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    response, reference = sys.argv[1:]
+    extracted = extract_answer(response)
+    answer = response if extracted is None else extracted
+    print("extraction:", repr(extracted), "" if extracted is not None else "(taken as a bare answer)")
+    decision = decide(answer, reference, symbolic=True)
+    for name, tree in zip(("answer", "reference"), decision.trees, strict=False):
+        print(f"{name}, tree: ", shown(tree))
+        print(f"{name}, sympy:", as_sympy(tree))
+    print("stage:", decision.stage)
+    print("verdict:", judge(response, reference) if extracted is not None else decision.status.value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""`dapo_ref/run/evaluator.py` and `evaluate.py`: each option acts, and a stopped evaluation goes on."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from dapo_ref.config import Config, config_text
+from dapo_ref.data import Problem
+from dapo_ref.distributed import shards
+from dapo_ref.errors import ConfigError
+from dapo_ref.evaluation import figures
+from dapo_ref.run.evaluator import Evaluator, chunks, data_names, equal_shares, load_tasks
+from dapo_ref.run.manifest import write_manifest, write_text
+from dapo_ref.scoring import Scorer
+from dapo_ref.types import Group, Rollout
+from dapo_ref.verifier import Status, Verdict
+from evaluate import Options, Output, evaluate, evaluation_config, find_model, of_samples, whole_problems
+from tests.support.helpers import END, OneProcess, char_tokenizer, ending_llama, random_llama
+
+CONFIG = Config(
+    data="d",
+    prompt_template="{question}",
+    max_prompt_length=30,
+    max_response_length=20,
+    overlong_cache_length=5,
+    rollout_batch_size=8,
+    **of_samples(4),
+    prompts_per_step=1,
+    dynamic_sampling=False,
+)
+MODEL = ending_llama()
+
+
+class Process(OneProcess):
+    """One of several, each run after the other."""
+
+    def __init__(self, rank=0, world_size=1):
+        super().__init__()
+        self.rank, self.world_size = rank, world_size
+        self.is_main = rank == 0
+
+
+def write_data(path, count, times=1, start=0):
+    lines = [
+        json.dumps({"question": f"{start + i} + 1 = ", "answer": str(start + i + 1)}) for i in range(count)
+    ]
+    path.write_text("\n".join(lines * times) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    files = [write_data(tmp_path / "one.jsonl", 5), write_data(tmp_path / "two.jsonl", 3, start=4)]
+    return load_tasks(files, CONFIG, char_tokenizer())[0]
+
+
+def run(tasks, output, finished=(), process=None, seed=0, **changes):
+    config = dataclasses.replace(CONFIG, **changes)
+    with Scorer(config) as scorer:
+        evaluator = Evaluator(char_tokenizer(), [END], config.sampling, seed, scorer)
+        return evaluate(process or Process(), evaluator, MODEL, tasks, output, finished)
+
+
+def said(rows):
+    return [(row["data"], row["problem"], row["sample"], row["response"]) for row in rows]
+
+
+def test_processes_batch_sizes_and_stops_change_no_response(tasks, tmp_path):
+    expected = said(run(tasks, Output(tmp_path / "a")))
+    assert [row[:3] for row in expected] == [
+        (name, i, g) for name, n in (("one", 5), ("two", 3)) for i in range(n) for g in range(4)
+    ]
+    for size in (1, 6, 64):
+        assert said(run(tasks, Output(tmp_path / f"b{size}"), rollout_batch_size=size)) == expected
+    halves = [run(tasks, Output(tmp_path / "c"), process=Process(rank, 2)) for rank in (0, 1)]
+    assert all(halves)
+    assert sorted(said(halves[0] + halves[1])) == sorted(expected)
+    # Stopped after the first two parts, the second of them half written.
+    output = Output(tmp_path / "d")
+    output.open({})
+    first = run(tasks[:4], output)
+    part = tmp_path / "d/partial/rank_00000.jsonl"
+    part.write_text(part.read_text()[: -len(json.dumps(first[-1])) // 2])
+    kept = whole_problems(output.open({}), 4)
+    assert {(row["data"], row["problem"]) for row in kept} == {("one", 0), ("one", 1), ("one", 2)}
+    assert said(run(tasks, output, kept)) == expected
+    assert said(run(tasks, Output(tmp_path / "e"), seed=1)) != expected
+
+
+def test_what_is_finished_is_not_sampled_again(tasks, tmp_path, monkeypatch):
+    rows = run(tasks, Output(tmp_path / "a"))
+    monkeypatch.setattr(Evaluator, "rows", None)
+    assert said(run(tasks, Output(tmp_path / "b"), rows)) == said(rows)
+
+
+def test_a_problem_keeps_its_responses_in_another_place(tasks, tmp_path):
+    rows = run(tasks, Output(tmp_path / "a"))
+    # 4 + 1 is problem 4 of the first file and problem 0 of the second.
+    texts = [
+        [row["response"] for row in rows if (row["data"], row["problem"]) == key]
+        for key in (("one", 4), ("two", 0))
+    ]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) > 1  # its samples differ
+
+
+def test_rows_hold_what_the_figures_are_made_of(tasks, tmp_path):
+    rows = run(tasks, Output(tmp_path / "a"))
+    assert all(0 < row["mean_prob"] < 1 for row in rows)
+    assert set(figures(rows)) == {"one", "two", "all"}
+    json.dumps(rows, allow_nan=False)
+
+
+def test_limit_and_repeats_and_the_same_source_twice(tmp_path):
+    aime = write_data(tmp_path / "aime-2024.jsonl", 3, times=32)
+    tokenizer = char_tokenizer()
+    tasks, repeats = load_tasks([aime], CONFIG, tokenizer)
+    assert (len(tasks), repeats) == (3, 32)
+    assert len(load_tasks([aime, "tiny:test:7"], CONFIG, tokenizer, limit=2)[0]) == 4
+    uneven = tmp_path / "uneven.jsonl"
+    uneven.write_text((tmp_path / "aime-2024.jsonl").read_text() + '{"question": "1", "answer": "1"}\n')
+    assert load_tasks([str(uneven)], CONFIG, tokenizer)[1] == 1
+    with pytest.raises(ConfigError, match="different data sets"):
+        load_tasks([aime, aime], CONFIG, tokenizer)
+
+
+def test_names_of_data_sets_are_short_and_different():
+    assert data_names(["a/x.jsonl", "tiny:test", "b/y.parquet"]) == ["x", "tiny:test", "y"]
+    assert data_names(["a/x.jsonl", "b/x.jsonl", "all.jsonl"]) == ["a/x.jsonl", "b/x.jsonl", "all.jsonl"]
+
+
+def test_chunks_hold_whole_problems_and_shares_come_out_even(tasks):
+    sampling = CONFIG.sampling
+    assert [len(part) for part in chunks(tasks, sampling)] == [2, 2, 2, 2]
+    small = dataclasses.replace(sampling, rollout_batch_size=2)
+    assert [len(part) for part in chunks(tasks, small)] == [1] * 8
+    assert equal_shares([tasks[:1], tasks[1:2], tasks[2:3]], 2) == [
+        tasks[:1],
+        tasks[1:2],
+        tasks[2:3],
+        tasks[2:3],
+    ]
+
+
+def group(*answers, reference="1/2"):
+    verdicts = [
+        Verdict(answer == "right", Status.CORRECT if answer == "right" else Status.WRONG, answer)
+        for answer in answers
+    ]
+    return Group(Problem((), reference, "t"), [1], [Rollout([3], "", False, verdict) for verdict in verdicts])
+
+
+def test_classes_are_those_of_the_verifier():
+    answers = group("3/4", "right", "0.75", None, "2", "right", r"\frac{3}{4}", "2.0")
+    with Scorer(CONFIG) as scorer:
+        assert scorer.answer_classes(answers) == [1, 0, 1, None, 2, 0, 1, 2]
+    with Scorer(dataclasses.replace(CONFIG, verifier="recipe")) as scorer:
+        assert scorer.answer_classes(answers) == [1, 0, 2, None, 3, 0, 4, 5]
+
+
+def test_output_is_written_whole_and_not_over_other_results(tasks, tmp_path):
+    output = Output(tmp_path / "out")
+    assert output.open({"seed": 0, "data": ["d"]}) == []
+    rows = run(tasks, output)
+    with pytest.raises(ConfigError, match="with seed 0, not 1"):
+        output.open({"seed": 1, "data": ["d"]})
+    found = figures(rows)
+    output.finish({"data_sets": found}, rows)
+    assert sorted(path.name for path in output.path.iterdir()) == [
+        *("responses.jsonl", "results.json", "results.svg", "settings.json")
+    ]
+    assert len((output.path / "responses.jsonl").read_text().splitlines()) == 32
+    with pytest.raises(ConfigError, match="already holds results"):
+        output.open({"seed": 0, "data": ["d"]})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        Output(tmp_path / "file" / "out").open({})
+
+
+# --- Options and models -------------------------------------------------------------------------------------
+
+
+def test_defaults_are_the_papers():
+    config = evaluation_config(Options(model="somewhere", data=["file"], output="out"))
+    assert (config.group_size, config.temperature, config.top_p) == (32, 1.0, 0.7)
+    assert config.model == "somewhere"
+
+
+def test_options_override_the_runs_settings(tmp_path):
+    run_folder(tmp_path)
+    (tmp_path / "model").mkdir()
+    given = {"temperature": 0.5, "top_p": 0.9, "prompt_template": "Q {question}", "max_prompt_length": 9}
+    given |= {"max_response_length": 7, "rollout_batch_size": 3, "precision": "bf16", "seed": 4}
+    config = evaluation_config(Options(model=str(tmp_path), output="o", samples_per_problem=5, **given))
+    assert {key: getattr(config, key) for key in given} == given
+    assert config.group_size == 5
+    assert (config.sampler, config.rollout_weights) == ("segments", "gathered")
+
+
+def run_folder(path):
+    text = config_text(dataclasses.replace(CONFIG, model="base", data="d.jsonl"))
+    (path / "config.yaml").write_text(text)
+    return path
+
+
+def test_a_run_folder_brings_its_own_settings(tmp_path):
+    run_folder(tmp_path)
+    options = Options(model=str(tmp_path), output="out")
+    with pytest.raises(ConfigError, match=r"has no .*model yet"):
+        evaluation_config(options)
+    (tmp_path / "model").mkdir()
+    config = evaluation_config(options)
+    assert (config.model, config.data, config.max_response_length) == (str(tmp_path / "model"), "d.jsonl", 20)
+
+
+@pytest.mark.parametrize("options", [Options(model="m"), Options(output="o")])
+def test_model_and_output_are_needed(options):
+    with pytest.raises(ConfigError, match="--model and --output"):
+        evaluation_config(options)
+
+
+def checkpoint_of(model, folder, world_size=2):
+    """Partitions as ZeRO-3 of some processes leaves them: flat, padded to a multiple, cut."""
+    folder.mkdir(parents=True)
+    contents = [{"numel": {}, shards.PARTITIONS: {}, "others": {}} for _ in range(world_size)]
+    for name, parameter in model.named_parameters():
+        size = -(-parameter.numel() // world_size)
+        flat = nn.functional.pad(parameter.data.flatten(), (0, size * world_size - parameter.numel()))
+        for content, part in zip(contents, flat.split(size), strict=True):
+            content["numel"][f"model.{name}"] = parameter.numel()
+            content[shards.PARTITIONS][f"model.{name}"] = {shards.WEIGHT: part.clone()}
+    for rank, content in enumerate(contents):
+        torch.save(content, folder / f"rank_{rank:05d}.pt")
+    return folder
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_checkpoint_is_loaded_into_the_plain_model(tmp_path, tied):
+    trained, plain = (random_llama(tied=tied, seed=seed, intermediate_size=63) for seed in (1, 2))
+    folder = checkpoint_of(trained, tmp_path / "run/checkpoints/step_000010")
+    shards.load_plain(plain, sorted(folder.glob("rank_*.pt")))
+    state = plain.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in trained.state_dict().items())
+    ids = torch.tensor([[1, 5, 9]])
+    assert torch.equal(plain(ids).logits, trained(ids).logits)
+    with pytest.raises(ValueError, match="parameters differ"):
+        shards.load_plain(random_llama(num_hidden_layers=1), sorted(folder.glob("rank_*.pt")))
+
+
+def test_a_checkpoint_brings_its_runs_model_and_must_be_whole(tmp_path):
+    folder = tmp_path / "checkpoints/step_000010"
+    folder.mkdir(parents=True)
+    run_folder(tmp_path)
+    write_manifest(folder, {"loop.json": write_text(folder / "loop.json", "{}")})
+    assert find_model(folder)[0] == folder
+    assert evaluation_config(Options(model=str(folder), output="o")).model == "base"
+    with pytest.raises(ConfigError, match=r"newest checkpoint is .*step_000010"):
+        find_model(tmp_path)
+    (folder / "loop.json").write_text("{ }")
+    with pytest.raises(ConfigError, match="not a whole checkpoint"):
+        find_model(folder)
