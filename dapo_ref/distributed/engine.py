@@ -54,9 +54,9 @@ class Engine(Processes):
         self.config = config
         dtype = torch_dtype(config)
         hf_config = load_hf_config(config.model_dir)
-        self._rollout_model = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
         num_positions = config.max_prompt_length + config.max_response_length
-        path = choose_path(self._rollout_model.config, dtype, config.packing, num_positions)
+        self._rollout_model = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
+        path = choose_path(hf_config, dtype, config.packing, num_positions)
         super().__init__(make_accelerator(config), config.seed, config.process_group_timeout_s)
         model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=dtype)
         _switch_dropout_off(model)
@@ -219,19 +219,13 @@ def _empty_model(hf_config: Any, dtype: torch.dtype) -> PreTrainedModel:
     """The architecture without memory for its parameters, in evaluation mode.
 
     Raises:
-        ConfigError: it is not a causal language model, or it is one of several kinds of input.
+        ConfigError: it is not a causal language model.
     """
     try:
         with init_empty_weights(include_buffers=False):
             model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
     except ValueError as error:
         raise ConfigError(f"model: {' '.join(str(error).split())[:300]}") from error
-    sub_configs = getattr(type(model.config), "sub_configs", {})
-    if "text_config" in sub_configs and len(sub_configs) > 1:
-        raise ConfigError(
-            f"model: type {model.config.model_type!r} takes more than text ({', '.join(sub_configs)}); "
-            "save its text model alone as a Hugging Face directory and give that"
-        )
     return model.eval()
 
 

@@ -93,6 +93,28 @@ def choose_path(hf_config: Any, dtype: torch.dtype, packing: bool, num_positions
     )
 
 
+def text_architecture(hf_config: Any) -> tuple[type[PreTrainedModel], Any]:
+    """Class and configuration of the model that transformers builds for text: of one that also takes images
+    or sound, its text model's where that is a model of its own.
+
+    Raises:
+        ConfigError: it is not a causal language model, or takes more than text.
+    """
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(hf_config)
+    except Exception as error:  # of any model's code
+        raise ConfigError(f"model: type {hf_config.model_type!r} cannot be built: {_line(error)}") from error
+    config = model.config
+    others = [name for name in config.sub_configs if name not in ("text_config", "decoder")]
+    if others:
+        raise ConfigError(
+            f"model: type {config.model_type!r} takes more than text ({', '.join(others)}); save its text "
+            "model alone as a Hugging Face directory and give that"
+        )
+    return type(model), config
+
+
 def try_paths(hf_config: Any, dtype: torch.dtype, num_positions: int = 0) -> Iterator[Trial]:
     """Compares each path in turn with the model's own forward, on a shrunken copy with random weights.
 
@@ -101,7 +123,7 @@ def try_paths(hf_config: Any, dtype: torch.dtype, num_positions: int = 0) -> Ite
     """
     with torch.random.fork_rng(devices=[]):
         batch = _few_rows()
-        model = small_model(hf_config, num_positions)
+        model = small_model(*text_architecture(hf_config), num_positions)
         try:
             truth, seen_ahead = _own_logprobs(model, batch)
         except Exception as error:
@@ -200,7 +222,7 @@ WIDTHS = re.compile(
 # --- The shrunken model -------------------------------------------------------------------------------------
 
 
-def small_model(hf_config: Any, num_positions: int = 0) -> PreTrainedModel:
+def small_model(model_class: Any, hf_config: Any, num_positions: int = 0) -> PreTrainedModel:
     """A model of the same architecture, with few layers and small widths if its configuration allows it, and
     random weights large enough that caps, multipliers and biases show.
 
@@ -210,9 +232,8 @@ def small_model(hf_config: Any, num_positions: int = 0) -> PreTrainedModel:
     problem: Exception | None = None
     for narrow in (True, False):  # some widths depend on each other: then only layers and vocabulary shrink
         try:
-            model = AutoModelForCausalLM.from_config(
-                shrunken(hf_config, narrow, num_positions), dtype=torch.float32
-            ).eval()
+            config = shrunken(hf_config, narrow, num_positions)
+            model: PreTrainedModel = model_class._from_config(config, dtype=torch.float32).eval()
             _fill(model)
             with torch.no_grad():
                 model(input_ids=torch.full((1, 40), 9), use_cache=False)

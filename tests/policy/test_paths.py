@@ -11,11 +11,13 @@ from transformers import (
     BertConfig,
     BloomConfig,
     Gemma2Config,
+    Gemma3Config,
     GptOssConfig,
     GraniteConfig,
     LlamaConfig,
     MixtralConfig,
     OPTConfig,
+    T5Config,
 )
 
 from dapo_ref.errors import ConfigError
@@ -83,3 +85,13 @@ def test_a_shrunken_model_keeps_a_layer_of_each_kind_and_the_size_of_a_head():
     assert small.num_hidden_layers == 4
     assert (small.head_dim, small.hidden_size) == (config.head_dim, 2304 // 4)  # gcd of 8 and 4 heads
     assert config.to_dict() == before.to_dict()
+
+
+def test_a_model_of_several_kinds_of_input_is_refused():
+    with pytest.raises(ConfigError, match=r"'gemma3' takes more than text \(vision_config\)"):
+        choose_path(Gemma3Config(), torch.float32, True, 64)
+
+
+def test_what_is_no_causal_language_model_is_refused():
+    with pytest.raises(ConfigError, match=r"type 't5' cannot be built: ValueError"):
+        choose_path(T5Config(), torch.float32, True, 64)
