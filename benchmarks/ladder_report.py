@@ -344,14 +344,16 @@ def curve(run: Run, key: str, axis: str) -> list[tuple[float, float]]:
 
 def band(runs: Sequence[Run], key: str, axis: str) -> tuple[list[float], list[float], list[float]]:
     """x, mean and half-width over runs. Against tokens and seconds the x of the runs differ: their mean is
-    taken, checkpoint by checkpoint."""
+    taken, checkpoint by checkpoint. With two runs the half-width is half their distance: the interval of two
+    values hides everything."""
     columns = zip(*(curve(run, key, axis) for run in runs), strict=False)
     xs, means, halves = [], [], []
     for column in columns:
         mean, half = mean_and_interval([y for _, y in column])
         xs.append(statistics.fmean(x for x, _ in column))
         means.append(mean)
-        halves.append(0.0 if math.isnan(half) else half)
+        drawn = [y for _, y in column]
+        halves.append(half if len(drawn) > 2 else (max(drawn) - min(drawn)) / 2)
     return xs, means, halves
 
 

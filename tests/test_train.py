@@ -214,7 +214,11 @@ def test_evaluation_reads_the_run_and_spreads_over_processes(runs, tmp_path):
     # One process, the last checkpoint in place of the exported model: the same weights, the same responses.
     model = ["--model", str(runs[0] / "checkpoints/step_000003")]
     launch(ROOT / "evaluate.py", *model, *options, "--output", str(tmp_path / "b"), num_processes=1)
-    assert (tmp_path / "b/responses.jsonl").read_text() == (tmp_path / "a/responses.jsonl").read_text()
+    again = [json.loads(line) for line in (tmp_path / "b/responses.jsonl").read_text().splitlines()]
+    for row, other in zip(rows, again, strict=True):
+        # Sums over another batch differ in their last bits.
+        assert other.pop("prob") == pytest.approx(row.pop("prob"), rel=1e-4)
+        assert other == row
 
 
 BAD = {

@@ -14,7 +14,7 @@ def shown(node: Node) -> str:
     """A tree on one line: op(args), with numbers and names as they are."""
     if node.op in ("num", "sym", "const", "text", "ops"):
         return f"{node.op}:{' '.join(map(str, node.args))}"[:200]
-    return f"{node.op}({', '.join(map(shown, node.args))})"
+    return f"{node.op}({', '.join(shown(x) if isinstance(x, Node) else str(x) for x in node.args)})"
 
 
 def as_sympy(node: Node) -> str:

@@ -15,13 +15,14 @@ from transformers import GenerationConfig
 
 import evaluate
 from dapo_ref.config import Config
-from dapo_ref.data import Problem, encode_prompt
+from dapo_ref.data import Problem, encode_prompt, keep_short_prompts, load_problems
 from dapo_ref.errors import ConfigError
 from dapo_ref.policy.batching import microbatches
 from dapo_ref.policy.logprobs import Policy
 from dapo_ref.policy.pretrained import load_plain_model, load_tokenizer
 from dapo_ref.policy.rollout import end_token_ids, sample_groups
 from dapo_ref.run.files import read_metrics
+from dapo_ref.scoring import Scorer
 from tests.support.architecture_worker import EvenIsRight
 from tests.support.helpers import (
     ROOT,
@@ -190,8 +191,12 @@ def test_evaluation_reads_the_exported_model_and_ends_where_training_did(runs, d
     model = load_plain_model(config)
     assert end_token_ids(tokenizer, model) == list(STAND_INS[name].ends)
     assert tokenizer.chat_template == STAND_INS[name].template
-    prompts = evaluate.load_prompts(config, 3, tokenizer)
-    groups = evaluate.evaluate(OneProcess(), config, model, tokenizer, prompts)
+    problems = load_problems(config.data, prompt_template=config.prompt_template)
+    prompts = keep_short_prompts(problems[:3], tokenizer, config.max_prompt_length)
+    OneProcess().seed(0)
+    with Scorer(config) as scorer:
+        ends = end_token_ids(tokenizer, model)
+        groups = scorer.score(sample_groups(model, tokenizer, prompts, config.sampling, ends))
     assert [len(group.rollouts) for group in groups] == [16, 16, 16]
     ended = [r for group in groups for r in group.rollouts if not r.truncated]
     assert ended

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dapo_ref.verifier import Status, check_reference, is_equivalent, judge
+from dapo_ref.verifier import __main__ as command
 from dapo_ref.verifier.decide import compare, decide, read_integer, spelling
 from dapo_ref.verifier.verdict import MAX_LOGGED_CHARS, NeedsSymbolicError
 
@@ -151,3 +152,25 @@ def test_import_and_integers_load_neither_sympy_nor_torch() -> None:
         ]
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference"),
+    [
+        ("5 cm", "5 m"),
+        ("m+n=5", "5"),
+        (r"x \ge 5", r"[5,\infty)"),
+        ("(1,2)", "(2,1)"),
+        (r"\sqrt{8}", "3"),
+        ("no", "1"),
+    ],
+)
+def test_the_command_shows_every_stage(
+    answer: str, reference: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["verifier", f"Answer: ${answer}$", reference])
+        command.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("extraction: ")
+    assert [line.split(":")[0] for line in lines[-2:]] == ["stage", "verdict"]
