@@ -4,6 +4,7 @@ What is particular to a machine without a GPU is marked `CPU:`.
 """
 
 import functools
+import logging
 import os
 import socket
 import warnings
@@ -17,6 +18,7 @@ from deepspeed.utils import numa
 
 from dapo_ref.config import Config
 from dapo_ref.distributed import native_build
+from dapo_ref.distributed.launcher import of_mpi
 from dapo_ref.errors import ConfigError
 
 # DeepSpeed calls torch functions by their old names, in every collective.
@@ -27,6 +29,8 @@ warnings.filterwarnings(
 )
 # CPU: with each bucket that it reduces DeepSpeed counts the devices, and starts `numactl` to do so.
 numa.get_numa_cores = functools.cache(numa.get_numa_cores)
+
+log = logging.getLogger(__name__)
 
 REDUCE_BUCKET_ELEMENTS = 2**25
 """Gradients reduced at once."""
@@ -72,9 +76,8 @@ def make_accelerator(config: Config) -> Accelerator:
 
     Raises:
         ConfigError: the launcher asks for another ZeRO stage, another way of training, or for something that
-            would change numbers.
+            would change numbers; or an operator cannot be compiled.
     """
-    native_build.prepare()
     on_gpu = torch.cuda.is_available()
     _prepare_environment(on_gpu)
     try:
@@ -86,6 +89,8 @@ def make_accelerator(config: Config) -> Accelerator:
     settings = plugin.deepspeed_config
     plugin.gradient_accumulation_steps, plugin.gradient_clipping = 1, config.max_grad_norm
     set_mathematics(settings, config)
+    offload = settings["zero_optimization"].get("offload_optimizer") or {}
+    native_build.prepare(offload=offload.get("device") == "cpu")
     # CPU: without the backend accelerate takes every rank for the only one.
     process_group = InitProcessGroupKwargs(
         # The watch comes first: it can name a process, and the end of a collective cannot.
@@ -143,7 +148,7 @@ def _refuse_others(settings: dict[str, Any], known: set[str], where: str) -> Non
         value = settings.pop(key)
         if not _is_off(value) and value != NO_CHANGE.get(key, value is None):
             raise ConfigError(
-                f"the launcher's DeepSpeed configuration sets {where}{key}, which may change what is computed: "
+                f"the launcher's DeepSpeed configuration sets {where}{key}, which may change numbers: "
                 "train.py sets optimiser, schedule, precision and accumulation; remove the key"
             )
 
@@ -181,9 +186,10 @@ def _prepare_environment(on_gpu: bool) -> None:
             )
     if os.environ.get("ACCELERATE_MIXED_PRECISION", "no").lower() == "fp8":
         raise ConfigError("the launcher asks for fp8; set --precision bf16 or fp32 and no mixed_precision")
-    if os.environ.pop("ACCELERATE_USE_CPU", "false").lower() in ("true", "1", "yes") and on_gpu:
+    asks_for_cpu = os.environ.pop("ACCELERATE_USE_CPU", "false").lower() in ("true", "1", "yes")
+    if asks_for_cpu and on_gpu:
         raise ConfigError(
-            "the launcher asks for the CPU (--cpu) where there is a GPU: hide it (CUDA_VISIBLE_DEVICES=)"
+            "the launcher asks for the CPU (--cpu) beside a GPU: hide it (CUDA_VISIBLE_DEVICES=)"
         )
     for name in (
         "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
@@ -191,6 +197,14 @@ def _prepare_environment(on_gpu: bool) -> None:
         "ACCELERATE_DOWNCAST_BF16",
     ):
         os.environ.pop(name, None)  # what they say is set by the run
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        if name not in os.environ and (found := of_mpi(name)):
+            os.environ[name] = found
+    if asks_for_cpu and "RANK" not in os.environ:
+        log.warning(
+            "`accelerate launch --cpu` starts one process, whatever --num_processes says; for several use "
+            "--config_file configs/accelerate/zero3.yaml"
+        )
     for name, value in (
         ("RANK", "0"),
         ("LOCAL_RANK", "0"),

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from dapo_ref.distributed.launcher import of_mpi
 from dapo_ref.errors import UserError
 from dapo_ref.run.preemption import StoppedError, exit_code_of
 
@@ -57,4 +58,4 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
 def launched_as_main() -> bool:
     """Whether this process speaks for all, as far as the launcher's environment says; for use
     before there is an `Engine`."""
-    return os.environ.get("RANK", "0") == "0"
+    return (os.environ.get("RANK") or of_mpi("RANK") or "0") == "0"
