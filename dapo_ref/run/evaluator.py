@@ -62,7 +62,7 @@ def load_tasks(
         if counts.times > 1:
             log.info("%s: each problem stands there %d times; sampled once each", source, counts.times)
             repeats = max(repeats, counts.times)
-        prompts = keep_short_prompts(problems[: limit or None], tokenizer, config.max_prompt_length)
+        prompts = keep_short_prompts(problems[: limit or None], tokenizer, config.max_prompt_length, config.prompt_date)
         tasks += [Task(name, number, prompt) for number, prompt in enumerate(prompts)]
     return tasks, repeats
 
