@@ -18,6 +18,7 @@ import torch
 from dapo_ref.config import Config, load_config
 from dapo_ref.data import keep_short_prompts, load_problems
 from dapo_ref.distributed.engine import Engine
+from dapo_ref.distributed.tracking import require_tracker
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, has_mixed_outcomes, next_round_size
 from dapo_ref.loss import group_advantages
 from dapo_ref.objective import build_objective
@@ -25,6 +26,7 @@ from dapo_ref.policy.batching import MicroBatch, MiniBatch, collate, minibatches
 from dapo_ref.policy.pretrained import load_tokenizer
 from dapo_ref.policy.rollout import sample_groups
 from dapo_ref.run.command import exit_code, launched_as_main, leave
+from dapo_ref.run.evaluator import load_eval_tasks
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.run.metrics import StepMetrics
 from dapo_ref.run.preemption import StopSignals
@@ -122,6 +124,7 @@ def update(run: Session, mini: MiniBatch, plan: Sequence[MicroBatch], metrics: S
         loss = run.objective(logprobs, micro, mini)  # this micro-batch's share of −J
         run.engine.backward(loss, last=micro is plan[-1])
         metrics.add_microbatch(loss, run.objective.clipping(logprobs, micro))
+        run.note_tokens(logprobs, micro)
     grad_norm = run.engine.step(run.learning_rate)
     run.end_update(mini, plan, grad_norm, metrics)
 
@@ -139,18 +142,21 @@ def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then trains."""
     config = load_config(argv)
     objective = build_objective(config)
+    require_tracker(config)
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
     problems = load_problems(config.data, prompt_template=config.prompt_template)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
+    held_out = load_eval_tasks(config, tokenizer)
     folder = RunFolder(Path(config.output_dir))
     if launched_as_main():
         folder.open(config)
     with StopSignals() as signals:
         engine = Engine(config)
-        engine.start_tracker()
         with engine.watched(), scorer:
-            session = Session(config, engine, objective, scorer, tokenizer, prompts, folder, signals)
+            session = Session(
+                config, engine, objective, scorer, tokenizer, prompts, folder, signals, held_out
+            )
             session.begin()
             train(session)
         engine.close()

@@ -144,12 +144,35 @@ class Config:
     on_checkpoint_error: Literal["stop", "continue"] = option(
         "stop", "a checkpoint cannot be written (a full disk, say): stop, or go on and try the next one"
     )
+    record_tokens: int = option(
+        0, "groups a step whose tokens are kept with probability and clip, for the report"
+    )
+    evaluate_every: int = option(0, "rollout steps between evaluations, the first before step 1; 0 is off")
+    eval_data: str = option("", "held-out data sets as in `data`, separated by commas [paper: AIME 2024]")
+    eval_samples_per_problem: int = option(32, "k of avg@k [paper: 32]")
+    eval_top_p: float = option(0.7, "of evaluation [paper: 0.7]")
     tracker: Literal["none", "tensorboard", "wandb"] = option("none", "beside metrics.jsonl")
 
     @property
     def sampling(self) -> Sampling:
         """The part that `rollout.sample_groups` takes."""
         return Sampling(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Sampling)})
+
+    @property
+    def eval_sources(self) -> list[str]:
+        """The data sets of `eval_data`."""
+        return [part.strip() for part in self.eval_data.split(",") if part.strip()]
+
+    @property
+    def eval_sampling(self) -> Sampling:
+        """How held-out problems are sampled: keyed, so never by continuous batching."""
+        return dataclasses.replace(
+            self.sampling,
+            group_size=self.eval_samples_per_problem,
+            top_p=self.eval_top_p,
+            temperature=1.0,
+            sampler="segments",
+        )
 
     @property
     def model_dir(self) -> str:
@@ -169,13 +192,14 @@ class Config:
         at_least_one = (
             "max_prompt_length rollout_steps prompts_per_step group_size max_response_length "
             "rollout_batch_size max_rounds verifier_workers verifier_memory_mb responses_per_update "
-            "tokens_per_microbatch max_skipped_updates keep_checkpoints process_group_timeout_s"
+            "tokens_per_microbatch max_skipped_updates keep_checkpoints process_group_timeout_s "
+            "eval_samples_per_problem"
         )
         for name in at_least_one.split():
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         not_negative = (
             "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate seed "
-            "clip_eps_high dual_clip"
+            "clip_eps_high dual_clip evaluate_every record_tokens"
         )
         for name in not_negative.split():
             _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
@@ -183,7 +207,8 @@ class Config:
             _require(getattr(self, name) > 0, f"{name} must be above 0, got {getattr(self, name)}")
         for name in ("adam_beta1", "adam_beta2", "clip_eps_low"):
             _require(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1), got {getattr(self, name)}")
-        _require(0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}")
+        for name in ("top_p", "eval_top_p"):
+            _require(0 < getattr(self, name) <= 1, f"{name} must be in (0, 1], got {getattr(self, name)}")
         _require(
             self.dual_clip == 0 or self.dual_clip > 1,
             f"dual_clip must be above 1, or 0 for off, got {self.dual_clip}",
@@ -222,6 +247,10 @@ class Config:
         _require(
             not (self.sampler == "continuous_batching" and self.rollout_weights == "sharded"),
             "sampler continuous_batching needs rollout_weights gathered",
+        )
+        _require(
+            bool(self.evaluate_every) <= bool(self.eval_sources),
+            f"evaluate_every ({self.evaluate_every}) needs eval_data: name data sets, or set it to 0",
         )
         _require(
             not self.max_prompts_per_round or self.max_prompts_per_round >= self.prompts_per_step,
@@ -290,6 +319,7 @@ FREE_KEYS = frozenset(
     {
         *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
+        *("record_tokens", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
     }
 )
 

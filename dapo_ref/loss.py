@@ -358,7 +358,7 @@ def cispo_surrogate(
     ratio = masked_ratio(logprobs, old_logprobs, response_mask).detach()
     weight = ratio.clamp(min=1.0 - clip_eps_low, max=1.0 + clip_eps_high)
     advantages = _per_token("advantages", advantages, "logprobs", logprobs)
-    return weight * advantages * _masked(logprobs, response_mask)
+    return weight * advantages * logprobs
 
 
 def clip_fractions(

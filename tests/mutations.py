@@ -43,6 +43,19 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
+    "run/tokens.py": ["tests/run/test_tokens.py"],
+    "run/health.py": ["tests/run/test_health.py"],
+    "policy/keyed.py": ["tests/policy/test_keyed.py"],
+    "evaluation.py": ["tests/test_evaluation.py"],
+    "compare.py": ["tests/test_evaluation.py"],
+    "run/evaluator.py": ["tests/run/test_evaluator.py"],
+    "evaluate.py": ["tests/run/test_evaluator.py"],
+    "report/data.py": ["tests/test_report.py"],
+    "report/page.py": ["tests/test_report.py"],
+    "report/command.py": ["tests/test_report.py"],
+    "report/static/rollouts.js": ["tests/test_report.py"],
+    "report/static/charts.js": ["tests/test_report.py"],
     "distributed/engine.py": ["tests/distributed/test_distributed.py"],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py"],
@@ -69,16 +82,127 @@ TESTS = {
     "data/prompts.py": ["tests/data/test_data.py"],
 }
 
-LAUNCHING = {"tests/distributed/test_distributed.py"}
-"""Tests that launch processes: more than a minute for each mutation."""
+LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
+"""Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "distributed/tracking.py": [
+        Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
+        Mutation("another run each start", "if not file.exists():", "if True:"),
+        Mutation("all responses shown", "[:: max(1, len(rows) // SHOWN_RESPONSES)][:SHOWN_RESPONSES]", "[:]"),
+    ],
+    "run/tokens.py": [
+        Mutation("the first groups", "i * groups // count", "i"),
+        Mutation("sides swapped", "advantage < 0 and ratio < low", "advantage > 0 and ratio < low"),
+        Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
+    ],
+    "run/health.py": [
+        Mutation("said again", "self._said.add(rule.text)", "pass"),
+        Mutation("greatest for median", "statistics.median(before)", "max(before)"),
+        Mutation("one step is enough", "len(recent) == rule.steps and", "recent and"),
+        Mutation("acceptance bound", "< 0.1 * _value", "<= 0.1 * _value"),
+        Mutation("truncation bound", "> 0.2,", ">= 0.2,"),
+    ],
+    "policy/keyed.py": [
+        Mutation("noise without the position", "keys + positions * _signed(_STEP)", "keys + 0 * positions"),
+        Mutation("noise without the key", "_mixed(keys + positions", "_mixed(0 * keys + positions"),
+        Mutation("temperature left out", "scores / self._temperature", "scores / 1.0"),
+        Mutation("nucleus left out", "if top_p < 1 else None", "if top_p < 0 else None"),
+        Mutation("sign brought in", "& (2 ** (64 - bits) - 1)", "& -1"),
+        Mutation("exponential for Gumbel", "-torch.log(-torch.log(uniform))", "-torch.log(uniform)"),
+        Mutation(
+            "position from the batch",
+            "input_ids.shape[1] - self._starts",
+            "0 * self._starts + input_ids.shape[1]",
+        ),
+        Mutation("probability after the cut", "logprobs.gather(1", "scores.log_softmax(-1).gather(1"),
+    ],
+    "evaluation.py": [
+        Mutation("error over samples", "values.std() / math.sqrt(len(values))", "values.std() / len(values)"),
+        Mutation("ties count whole", "(0 in first) / len(first)", "float(0 in first)"),
+        Mutation(
+            "no answer votes", "found for found in classes if found is not None", "found for found in classes"
+        ),
+        Mutation("k itself left out", "if 2**i < k] + [k]", "if 2**i < k]"),
+        Mutation("no figures over all", "{**found, ALL: summarize(rows)}", "found"),
+    ],
+    "compare.py": [
+        Mutation("not paired", "mean_and_error(b.double() - a.double())", "mean_and_error(b.double())"),
+        Mutation("one degree too many", "t_quantile(len(a) - 1)", "t_quantile(len(a))"),
+        Mutation("by number", '(name, s[0]["prompt"], s[0]["reference"]): s', "(name, str(_)): s"),
+        Mutation("pass of different k", 'figure == "pass" and sizes[0] != sizes[1]', "False"),
+    ],
+    "run/evaluator.py": [
+        Mutation("limit of problems ignored", "problems[: limit or None]", "problems"),
+        Mutation("seed left out", "key_of(self._seed, *parts, sample)", "key_of(0, *parts, sample)"),
+        Mutation("samples alike", "key_of(self._seed, *parts, sample)", "key_of(self._seed, *parts)"),
+        Mutation("problem left out", "key_of(self._seed, *parts, sample)", "key_of(self._seed, sample)"),
+        Mutation("repeats not seen", "repeats = max(repeats, counts.times)", "pass"),
+        Mutation("order of the processes", "[found[key] for key in sorted(found)]", "list(found.values())"),
+        Mutation("shares uneven", "(-len(parts) % world_size)", "0"),
+    ],
+    "evaluate.py": [
+        Mutation("results written over", 'if (self.path / "results.json").exists():', "if False:"),
+        Mutation("other settings go on", "if settings[key] != before.get(key)]", "if False]"),
+        Mutation("half a problem counts", 'len(counts[row["data"], row["problem"]]) == k', "True"),
+        Mutation("finished sampled again", "(task.data, task.problem) not in done", "True"),
+        Mutation("samples ignored", "options.samples_per_problem or DEFAULT_SAMPLES", "DEFAULT_SAMPLES"),
+        Mutation(
+            "every process does all",
+            "processes.share(chunks(left, evaluator.sampling))",
+            "chunks(left, evaluator.sampling)",
+        ),
+        Mutation("broken checkpoint", "check_file(path / name, entry)", "pass"),
+    ],
+    "report/data.py": [
+        Mutation("seed is a difference", '*(*OWN_KEYS, "seed",', "*(*OWN_KEYS,"),
+        Mutation("kept groups miscounted", "kept += is_kept", "kept += 1"),
+        Mutation("no bound", "if used > limit and shown:", "if False:"),
+        Mutation("population std", "len(rewards) - bool(unbiased)", "len(rewards)"),
+        Mutation("bin off by one", "max(length - 1, 0) // width", "length // width"),
+    ],
+    "report/page.py": [Mutation("model text as markup", '.replace("<", "\\\\u003c")', "")],
+    "report/command.py": [Mutation("watch draws once", "if now != before:", "if not before:")],
+    "report/static/rollouts.js": [
+        Mutation("a filter of the page ignored", "test(group) && (!needle", "(!needle"),
+        Mutation("search ignored", "(!needle || holds(group, needle))", "true"),
+        Mutation("mixed is any right", "rightOf(g) > 0 && rightOf(g) < g.responses.length", "rightOf(g) > 0"),
+    ],
+    "report/static/charts.js": [
+        Mutation("axis stays", "x: axes[state.x][i], y", "x: axes.step[i], y"),
+        Mutation("no smoothing", "smoothed(values, state.smooth)", "values"),
+        Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
+    ],
     "distributed/engine.py": [
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
         ),
         Mutation("dropout left on", "        _switch_dropout_off(model)\n", ""),
+        Mutation("the last gather forgotten", "        yield from _gathered(chunk)\n\n    def", "\n    def"),
+        Mutation(
+            "gathered twice",
+            "                yield from _gathered(chunk)\n                chunk = []",
+            "                yield from _gathered(chunk)",
+        ),
+        Mutation(
+            "betas of the default", "betas=(config.adam_beta1, config.adam_beta2)", "betas=(0.9, 0.999)"
+        ),
+        Mutation("no weight decay", "weight_decay=config.weight_decay", "weight_decay=0.0"),
+        Mutation(
+            "temperature left out of training",
+            "self._zero(micro, self.config.temperature)",
+            "self._zero(micro, 1.0)",
+        ),
+        Mutation("rate of the start", 'group["lr"] = learning_rate', "pass"),
+        Mutation(
+            "nan on one process alone", "loss = loss if self._losses_finite else loss * math.nan", "pass"
+        ),
+        Mutation(
+            "micro-batches of all processes on each",
+            "            self.rank,\n            packed",
+            "            0,\n            packed",
+        ),
     ],
     "distributed/accelerator.py": [
         Mutation(
@@ -229,7 +353,6 @@ MUTATIONS = {
         ),
         Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
         Mutation("advantage left out", "return weight * advantages *", "return weight *"),
-        Mutation("bad log-probabilities reach CISPO", "* _masked(logprobs, response_mask)", "* logprobs"),
         # Eq. 8
         Mutation(
             "logprobs under the mask reach the gradient",
@@ -870,7 +993,7 @@ MUTATIONS = {
             "self._skipped_in_a_row > self.config.max_skipped_updates",
         ),
         Mutation("steps not counted", "self.steps_done = step + 1", "self.steps_done = step"),
-        Mutation("tracker forgotten", "        self.engine.track(record)\n", ""),
+        Mutation("tracker forgotten", "        self.engine.track(record, self._rows)\n", ""),
         Mutation(
             "state of the step before",
             "        self._last_finished = self.state_dict()\n        self.stop.may",

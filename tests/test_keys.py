@@ -72,6 +72,7 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
 FOLDER = "tests/run/test_folder.py"
 DISTRIBUTED = "tests/distributed/test_distributed.py"
 UPDATE = DISTRIBUTED + ":test_a_step_of_several_updates_equals_plain_pytorch"
+HELD_OUT = "tests/test_train.py:test_held_out_problems_are_evaluated_before_every_so_many_steps_and_last"
 ELSEWHERE = {
     "precision": DISTRIBUTED + ":test_an_update_that_is_not_finite_is_skipped_on_all_processes",
     "gradient_checkpointing": DISTRIBUTED + ":test_what_must_change_nothing_changes_nothing",
@@ -93,6 +94,8 @@ ELSEWHERE = {
     "process_group_timeout_s": "tests/run/test_faults.py:test_a_rank_that_hangs_or_fails_is_named",
     "resume": "tests/test_train.py:test_a_resumed_run_is_the_run_that_was_not_stopped",
     "allow_config_change": FOLDER + ":test_a_change_of_the_mathematics_is_refused_unless_it_is_wanted",
+    "record_tokens": HELD_OUT,
+    **dict.fromkeys(("evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"), HELD_OUT),
     "checkpoint_every": "tests/test_wiring.py:test_checkpoints_come_when_they_are_due",
     "keep_checkpoints": "tests/run/test_checkpoint.py:test_only_the_newest_stay",
     "on_checkpoint_error": "tests/run/test_checkpoint.py:test_an_error_leaves_the_former_ones_intact",

@@ -16,6 +16,8 @@ def test_a_mutation_fits_once_and_still_is_python(file: str, mutation: Mutation)
     source = source_of(file).read_text()
     assert source.count(mutation.old) == 1
     mutated = source.replace(mutation.old, mutation.new)
+    if file.endswith(".js"):
+        return  # read by the browser of its tests
     assert ast.dump(ast.parse(mutated)) != ast.dump(ast.parse(source))
 
 

@@ -42,22 +42,28 @@ SMALL = [
     *("--overlong_filtering", "true", "--overlong_cache_length", "30", "--max_response_length", "40"),
 ]
 
+HELD_OUT = [
+    *("--evaluate_every", "2", "--eval_data", "tiny:test:3, tiny:test:4"),
+    *("--eval_samples_per_problem", "2", "--eval_top_p", "1.0", "--record_tokens", "3"),
+]
+
 
 def untimed(records):
     return [
-        {key: value for key, value in record.items() if not key.startswith(("time/", "memory/"))}
+        {key: value for key, value in record.items() if not key.startswith(("time/", "memory/", "eval/"))}
         for record in records
+        if record["step"]
     ]
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one process", "two processes"])
 def runs(request, tmp_path_factory):
-    """A run of three steps, and one of two steps that was resumed to three."""
+    """A run of three steps, and one of two steps that was resumed to three and evaluates on the way."""
     work = tmp_path_factory.mktemp("runs")
     for folder, extra in (
         ("whole", ["--rollout_steps", "3"]),
-        ("resumed", ["--rollout_steps", "2"]),
-        ("resumed", ["--rollout_steps", "3", "--resume"]),
+        ("resumed", ["--rollout_steps", "2", *HELD_OUT]),
+        ("resumed", ["--rollout_steps", "3", "--resume", *HELD_OUT]),
     ):
         launch(
             ROOT / "train.py", *SMALL, "--output_dir", str(work / folder), *extra, num_processes=request.param
@@ -68,12 +74,37 @@ def runs(request, tmp_path_factory):
 def test_a_resumed_run_is_the_run_that_was_not_stopped(runs):
     whole, resumed = runs
     expected, found = (read_metrics(folder / "metrics.jsonl") for folder in runs)
-    assert [record["step"] for record in found] == [1, 2, 3]
+    assert [record["step"] for record in found] == [0, 1, 2, 3]
     assert untimed(found) == untimed(expected)  # bit for bit
     weights, other = (load_file(folder / "model/model.safetensors") for folder in runs)
     assert all(torch.equal(weights[name], other[name]) for name in weights)
     names = [sorted(path.name for path in (folder / "rollouts").iterdir()) for folder in (whole, resumed)]
     assert names[0] == names[1] == [f"step_00000{step}.jsonl" for step in (1, 2, 3)]
+
+
+def test_held_out_problems_are_evaluated_before_every_so_many_steps_and_last(runs):
+    records = read_metrics(runs[1] / "metrics.jsonl")
+    assert [record["step"] for record in records if "eval/tiny:test:3/avg@2" in record] == [0, 2, 3]
+    for record in records[::2]:
+        # The smaller set is a part of the other, and a problem keeps its responses: 3 of the 4 problems.
+        three, four = (record[f"eval/tiny:test:{n}/avg@2"] for n in (3, 4))
+        assert 0 <= 8 * four - 6 * three <= 2
+        assert record["eval/all/avg@2"] == pytest.approx((6 * three + 8 * four) / 14)
+
+
+def test_recorded_tokens_are_those_of_the_trained_responses(runs):
+    resumed = runs[1]
+    assert not (runs[0] / "tokens").exists()  # off by default
+    for step in (1, 2, 3):
+        lines = (resumed / f"rollouts/step_{step:06d}.jsonl").read_text().splitlines()
+        kept = [row for row in map(json.loads, lines) if row["kept"]]
+        lines = (resumed / f"tokens/step_{step:06d}.jsonl").read_text().splitlines()
+        found = {(row["group"], row["sample"]): row for row in map(json.loads, lines)}
+        assert sorted(found) == [(group, sample) for group in (0, 2, 4) for sample in range(8)]
+        for (group, sample), row in found.items():
+            response = kept[8 * group + sample]
+            assert len(row["tokens"]) == len(row["probs"]) == len(row["clipped"]) == response["length"]
+            assert "".join(row["tokens"]).startswith(response["response"])
 
 
 def test_metrics_hold_every_key_and_show_dynamic_sampling(runs):
@@ -200,12 +231,16 @@ def test_config_file_is_the_resolved_configuration(runs):
     assert (config.prompts_per_step, config.group_size, config.rollout_steps) == (6, 8, 3)
 
 
+def results_of(folder):
+    return [json.loads(line) for line in (folder / "responses.jsonl").read_text().splitlines()]
+
+
 def test_evaluation_reads_the_run_and_spreads_over_processes(runs, tmp_path):
     options = ["--data", "tiny:test:10", "tiny:train:3", "--samples_per_problem", "4"]
     model = ["--model", str(runs[0])]
     output = launch(ROOT / "evaluate.py", *model, *options, "--output", str(tmp_path / "a"), num_processes=2)
     results = json.loads((tmp_path / "a/results.json").read_text())
-    rows = [json.loads(line) for line in (tmp_path / "a/responses.jsonl").read_text().splitlines()]
+    rows = results_of(tmp_path / "a")
     assert (results["problems"], results["samples_per_problem"], len(rows)) == (13, 4, 52)
     assert results["avg@4"] == pytest.approx(sum(row["correct"] for row in rows) / 52)
     sources = [row["source"] for row in rows]
@@ -217,7 +252,7 @@ def test_evaluation_reads_the_run_and_spreads_over_processes(runs, tmp_path):
     again = [json.loads(line) for line in (tmp_path / "b/responses.jsonl").read_text().splitlines()]
     for row, other in zip(rows, again, strict=True):
         # Sums over another batch differ in their last bits.
-        assert other.pop("prob") == pytest.approx(row.pop("prob"), rel=1e-4)
+        assert other.pop("mean_prob") == pytest.approx(row.pop("mean_prob"), rel=1e-4)
         assert other == row
 
 

@@ -323,7 +323,7 @@ def session(tmp_path: Path) -> Session:
     """A session in its first step, whose engine is never used."""
     engine = OneProcess()
     engine.policy = SimpleNamespace(model=random_llama())  # type: ignore[attr-defined]
-    engine.track = lambda record: None  # type: ignore[attr-defined]
+    engine.track = lambda record, rows=(): None  # type: ignore[attr-defined]
     config = Config(output_dir=str(tmp_path), max_skipped_updates=2, **UPDATES)
     return session_of(engine, config, tmp_path)
 
@@ -429,7 +429,7 @@ def plain_engine(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """`train.main` runs without DeepSpeed; the list holds what the tracker is given."""
     tracked: list[Any] = []
     monkeypatch.setattr(train, "Engine", PlainEngine)
-    monkeypatch.setattr(PlainEngine, "track", lambda self, record: tracked.append(record))
+    monkeypatch.setattr(PlainEngine, "track", lambda self, record, rows=(): tracked.append(record))
     return tracked
 
 

@@ -8,11 +8,12 @@ import contextlib
 import hashlib
 import logging
 import random
+import string
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -23,6 +24,13 @@ from dapo_ref.errors import DataError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+DATE_CODES = [f"%{pad}{letter}" for pad in ("", "-") for letter in string.ascii_letters] + ["%%"]
+DATE_MACRO = """{% macro strftime_now(format) %}{% set filled = namespace(text=format) %}
+{% for code, value in date_fields.items() %}{% set filled.text = filled.text.replace(code, value) %}
+{% endfor %}{{ filled.text }}{% endmacro %}
+"""
+"""Instead of transformers' own `strftime_now`, which asks the clock; a template takes only plain data."""
 
 
 def render_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase, date: str = "") -> str:
@@ -46,13 +54,14 @@ def render_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase, date: st
 def _by_template(
     tokenizer: PreTrainedTokenizerBase, problem: Problem, date: str, generation_prompt: bool = True
 ) -> str:
-    day = datetime.fromisoformat(date) if date else datetime.now()
+    dated: dict[str, Any] = {}
+    if prints_date(tokenizer):
+        day = datetime.fromisoformat(date) if date else datetime.now()
+        fields = {code: day.strftime(code) for code in DATE_CODES}
+        dated = {"chat_template": DATE_MACRO + tokenizer.get_chat_template(), "date_fields": fields}
     try:
         text = tokenizer.apply_chat_template(
-            list(problem.messages),
-            tokenize=False,
-            add_generation_prompt=generation_prompt,
-            strftime_now=day.strftime,  # in the place of transformers' own, which asks the clock
+            list(problem.messages), tokenize=False, add_generation_prompt=generation_prompt, **dated
         )
     except (TemplateError, TypeError, ValueError) as error:
         raise DataError(f"{problem.source}: the chat template refuses this prompt: {error}") from error
@@ -233,7 +242,7 @@ class PromptStream(Generic[T]):
         if state["fingerprint"] not in known:
             raise DataError(
                 "cannot resume on other data: the prompts are not those of the checkpoint (data, "
-                "prompt_template, chat template or max_prompt_length changed); restore them or start a new run"
+                "prompt_template, chat template or max_prompt_length changed); restore them or start anew"
             )
         if state["seed"] != self._seed:
             raise DataError(

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from dapo_ref.config import Config
+from dapo_ref.distributed import tracking
 from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import bytes_of_shard, load_shard, save_shard
@@ -196,15 +197,15 @@ class Engine(Processes):
 
     # --- The rest ---------------------------------------------------------------------------------------
 
-    def start_tracker(self) -> None:
-        """Starts accelerate's tracker if one is configured; `accelerator.log` is silent without."""
+    def start_tracker(self, steps_done: int) -> None:
+        """Starts the tracker if one is configured; see `tracking.py`."""
         if self.config.tracker != "none":
-            self.accelerator.init_trackers("dapo_ref", config=vars(self.config))
+            tracking.start_tracker(self.accelerator, self.config, steps_done)
 
-    def track(self, record: Mapping[str, Any]) -> None:
-        """Hands a step's metrics to the tracker."""
-        numbers = {key: value for key, value in record.items() if key != "step" and value is not None}
-        self.accelerator.log(numbers, step=record["step"])
+    def track(self, record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Hands a step's metrics and responses to the tracker; on the main process."""
+        if self.is_main:
+            tracking.track(self.accelerator, record, rows)
 
     def close(self) -> None:
         """Lets go of DeepSpeed first, then of the process groups."""

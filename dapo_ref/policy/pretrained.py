@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+import transformers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -19,6 +20,8 @@ from transformers import (
 
 from dapo_ref.config import Config
 from dapo_ref.errors import ConfigError
+
+transformers.utils.logging.disable_progress_bar()  # of loading weights
 
 
 def load_hf_config(model_dir: str) -> Any:

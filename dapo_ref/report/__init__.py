@@ -1,5 +1,9 @@
-"""A run drawn: pictures for documents, figures of an evaluation as bars."""
+"""A run drawn: a page to look at it in, a picture for documents, figures of an evaluation as bars.
 
-from dapo_ref.report.pictures import PANELS, draw, main, page, positions
+Imports neither DeepSpeed nor a model.
+"""
 
-__all__ = ["PANELS", "draw", "main", "page", "positions"]
+from dapo_ref.report.command import main
+from dapo_ref.report.pictures import PANELS, draw, positions
+
+__all__ = ["PANELS", "draw", "main", "positions"]

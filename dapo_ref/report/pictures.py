@@ -1,23 +1,17 @@
-"""A run drawn: `python -m dapo_ref.report RUN [RUN …] [--output DIR]`.
+"""A run as one picture, `report.png`, for documents and papers.
 
 Panels follow the paper: accuracy and entropy (Fig. 2), share of all-correct groups (Fig. 3b), length,
 reward, entropy and mean probability (Fig. 7). The x-axis counts optimiser updates, as the paper's does, or
 with `--x tokens` the response tokens generated, for a fair look at runs with and without dynamic sampling.
-Several runs share the panels. `report.png` and `report.html` (the same picture, the configuration, and
-responses from the first and the last step) go to the run folder, or to `--output`. Needs matplotlib.
+Several runs share the panels. Needs matplotlib.
 """
 
-import argparse
-import base64
-import html
-import json
-import sys
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from dapo_ref.run.files import read_metrics
+from dapo_ref.run.files import read_lines
 
 PANELS = {
     "accuracy of all sampled responses": ["reward/accuracy"],
@@ -52,7 +46,7 @@ def draw(runs: Sequence[Path], file: Path, x: str = "updates") -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("the report needs matplotlib: pip install matplotlib") from error
-    records = {run.name: read_metrics(run / "metrics.jsonl") for run in runs}
+    records = {run.name: read_lines(run / "metrics.jsonl") for run in runs}
     places = {name: positions(lines, x) for name, lines in records.items()}
     figure = Figure(figsize=(15, 10), layout="constrained")
     for axes, (title, keys) in zip(figure.subplots(3, 4).flat, PANELS.items(), strict=True):
@@ -73,57 +67,5 @@ def draw(runs: Sequence[Path], file: Path, x: str = "updates") -> None:
 def positions(lines: Sequence[dict[str, Any]], x: str) -> list[float]:
     """Where each line of metrics.jsonl stands on the x-axis."""
     if x == "tokens":
-        return list(accumulate(line["tokens/generated"] for line in lines))
+        return list(accumulate(line.get("tokens/generated", 0) for line in lines))
     return [line["updates"] for line in lines]
-
-
-def page(run: Path, picture: Path) -> str:
-    """One HTML page, without anything loaded from elsewhere; model text is escaped."""
-    encoded = base64.b64encode(picture.read_bytes()).decode()
-    config = html.escape((run / "config.yaml").read_text())
-    files = sorted((run / "rollouts").glob("step_*.jsonl"))
-    samples = "".join(_samples(file) for file in dict.fromkeys([files[0], files[-1]])) if files else ""
-    return (
-        f"<!doctype html><meta charset='utf-8'><title>{html.escape(run.name)}</title>"
-        "<style>body{font-family:sans-serif;margin:2em}img{max-width:100%}"
-        "pre{white-space:pre-wrap;background:#f4f4f4;padding:.6em}</style>"
-        f"<h1>{html.escape(run.name)}</h1><img alt='metrics' src='data:image/png;base64,{encoded}'>"
-        f"{samples}<h2>Configuration</h2><pre>{config}</pre>"
-    )
-
-
-def _samples(file: Path, count: int = 6) -> str:
-    rows: list[dict[str, Any]] = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    chosen = rows[:: max(1, len(rows) // count)][:count]
-    texts = [
-        f"{row['prompt']}{row['response']}\n\n"
-        f"[{row['status']}, reference {row['reference']}, reward {row['reward']}]"
-        for row in chosen
-    ]
-    shown = "".join(f"<pre>{html.escape(text)}</pre>" for text in texts)
-    return f"<h2>{html.escape(file.stem)}</h2>{shown}"
-
-
-def main(argv: Sequence[str]) -> int:
-    """The command; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dapo_ref.report", description="Draw a run.")
-    parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="run folders; the first gives the page"
-    )
-    parser.add_argument("--x", choices=list(X_AXES), default="updates", help="what the x-axis counts")
-    parser.add_argument("--output", type=Path, help="where to write; default: the first run folder")
-    args = parser.parse_args(argv)
-    output = args.output or args.runs[0]
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        draw(args.runs, output / "report.png", args.x)
-        (output / "report.html").write_text(page(args.runs[0], output / "report.png"), encoding="utf-8")
-    except (FileNotFoundError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(output / "report.html")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dapo_ref.config import Config, Sampling
-from dapo_ref.data import keep_short_prompts
+from dapo_ref.data import keep_short_prompts, of_date
 from dapo_ref.data.problems import read_problems, report
 from dapo_ref.errors import ConfigError
-from dapo_ref.evaluation import ALL
+from dapo_ref.evaluation import ALL, figures
 from dapo_ref.policy.keyed import key_of
 from dapo_ref.policy.rollout import OnToken, Prompt, sample_groups
 from dapo_ref.scoring import Scorer, rollout_rows
@@ -62,9 +62,25 @@ def load_tasks(
         if counts.times > 1:
             log.info("%s: each problem stands there %d times; sampled once each", source, counts.times)
             repeats = max(repeats, counts.times)
-        prompts = keep_short_prompts(problems[: limit or None], tokenizer, config.max_prompt_length, config.prompt_date)
+        problems = problems[: limit or None]
+        prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
         tasks += [Task(name, number, prompt) for number, prompt in enumerate(prompts)]
     return tasks, repeats
+
+
+def load_eval_tasks(config: Config, tokenizer: PreTrainedTokenizerBase) -> list[Task]:
+    """The problems of `eval_data`; none where a run does not evaluate.
+
+    Raises:
+        ConfigError, DataError: as for `load_tasks`.
+    """
+    return load_tasks(config.eval_sources, config, tokenizer)[0] if config.evaluate_every else []
+
+
+def tasks_of_date(tasks: Sequence[Task], tokenizer: PreTrainedTokenizerBase, date: str) -> list[Task]:
+    """The same tasks with another date in their prompts, if the chat template prints one."""
+    prompts = of_date([task.prompt for task in tasks], tokenizer, date)
+    return [task._replace(prompt=prompt) for task, prompt in zip(tasks, prompts, strict=True)]
 
 
 def data_names(sources: Sequence[str]) -> list[str]:
@@ -135,6 +151,16 @@ def in_order(rows: Sequence[dict[str, Any]], tasks: Sequence[Task]) -> list[dict
     places = {(task.data, task.problem): place for place, task in enumerate(tasks)}
     found = {(places[row["data"], row["problem"]], row["sample"]): row for row in rows}
     return [found[key] for key in sorted(found)]
+
+
+def metrics_of(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """An evaluation within a run as keys of metrics.jsonl: `eval/<name>/avg@32` and the like."""
+    return {
+        f"eval/{name}/{key}": value
+        for name, results in figures(rows).items()
+        for key, value in results.items()
+        if isinstance(value, float)
+    }
 
 
 def equal_shares(parts: Sequence[Sequence[Task]], world_size: int) -> list[Sequence[Task]]:

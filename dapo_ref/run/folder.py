@@ -3,6 +3,7 @@
     config.yaml                    as resolved, of the last start
     metrics.jsonl                  a line a rollout step
     rollouts/step_000001.jsonl     every sampled response of a step
+    tokens/step_000001.jsonl       probabilities and clips of some responses, with `record_tokens`
     checkpoints/step_000001/       shards of weights and optimiser, state of the loop, manifest
     bad_updates/                   the micro-batches of updates that were not finite, if there were any
     model/                         the policy as a plain Hugging Face directory
@@ -135,6 +136,16 @@ class RunFolder:
         with replacing(self.path / "rollouts" / f"step_{step:06d}.jsonl") as out:
             out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
+    def write_tokens(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Writes what `record_tokens` asks for.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        (self.path / "tokens").mkdir(exist_ok=True)
+        with replacing(self.path / "tokens" / f"step_{step:06d}.jsonl") as out:
+            out.writelines(json.dumps(row) + "\n" for row in rows)
+
     def write_bad_update(self, step: int, update: int, rank: int, content: Mapping[str, Any]) -> None:
         """Writes the micro-batches of an update that was not finite, to be read with `torch.load`.
 
@@ -157,6 +168,6 @@ class RunFolder:
     def forget_after(self, step: int) -> None:
         """Cuts metrics and rollouts back to a step, so that none appears twice after a resume."""
         self.metrics.cut_after(step)
-        for file in (self.path / "rollouts").glob("step_*"):
+        for file in [*self.path.glob("rollouts/step_*"), *self.path.glob("tokens/step_*")]:
             if int(re.findall(r"\d+", file.name)[0]) > step:
                 file.unlink()

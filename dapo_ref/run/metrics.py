@@ -4,7 +4,7 @@ The four quantities that §4.3 watches are `response/length_mean`, `reward/mean`
 `policy/mean_prob` (Fig. 7). Shares of right answers are over *all* sampled responses, not only over the
 groups that dynamic sampling keeps: those are mixed by construction.
 
-The README's glossary says what each key means.
+`docs/metrics.md` says what each key means.
 """
 
 import contextlib
@@ -148,17 +148,33 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def summary_line(record: Mapping[str, Any], of_steps: int) -> str:
-    """A step in one line, for people."""
-    seconds = sum(value for key, value in record.items() if key.startswith("time/"))
-    norm, loss, entropy = (record[key] for key in ("grad_norm", "loss", "policy/entropy"))
+def summary_line(record: Mapping[str, Any], of_steps: int, left_s: float = math.nan) -> str:
+    """A step in one line of at most 120 columns, for people; lines stand under one another.
+
+    Args:
+        record: of the step.
+        of_steps: of the run.
+        left_s: seconds until the run's end, as far as can be told.
+    """
+    norm, entropy = record["grad_norm"], record["policy/entropy"]
+    kept = f"{record['sampling/groups_kept']}/{record['sampling/groups_generated']}"
     return (
-        f"step {record['step']}/{of_steps}  accuracy {record['reward/accuracy']:.3f}  "
-        f"reward {record['reward/mean']:+.3f}  length {record['response/length_mean']:.1f}  "
-        f"truncated {record['response/truncated_frac']:.3f}  "
-        f"kept {record['sampling/groups_kept']}/{record['sampling/groups_generated']} groups in "
-        f"{record['sampling/rounds']} rounds  "
-        f"entropy {'not finite' if entropy is None else f'{entropy:.3f}'}  "
-        f"loss {'skipped' if loss is None else f'{loss:+.4f}'}  "
-        f"grad {'skipped' if norm is None else f'{norm:.3f}'}  {seconds:.1f} s"
+        f"step {record['step']:>{len(str(of_steps))}}/{of_steps}  right {record['reward/accuracy']:.3f}  "
+        f"length {record['response/length_mean']:>5.0f}  cut {record['response/truncated_frac']:.2f}  "
+        f"kept {kept:>8} in {record['sampling/rounds']}  "
+        f"entropy {'nan' if entropy is None else f'{entropy:.2f}':>4}  "
+        f"grad {'skipped' if norm is None else f'{norm:.3g}':>7}  "
+        f"{duration(seconds_of(record)):>6}" + (f"  {duration(left_s)} left" if left_s > 0 else "")
     )
+
+
+def seconds_of(record: Mapping[str, Any]) -> float:
+    """What a step took, all phases."""
+    return sum(value for key, value in record.items() if key.startswith("time/"))
+
+
+def duration(seconds: float) -> str:
+    """A time in its largest fitting unit: 9.7 s, 12 min, 3 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -6,11 +6,14 @@ Stop and resume, metrics, response files, checkpoints, skipped updates. There is
 import contextlib
 import logging
 import math
+import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -23,9 +26,12 @@ from dapo_ref.objective import Objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 from dapo_ref.policy.rollout import Prompt, end_token_ids
 from dapo_ref.run import checkpoint
+from dapo_ref.run.evaluator import Evaluator, Task, chunks, equal_shares, in_order, metrics_of, tasks_of_date
 from dapo_ref.run.folder import RunFolder
-from dapo_ref.run.metrics import StepMetrics, summary_line
-from dapo_ref.run.preemption import StoppedError, StopPoints, StopSignals
+from dapo_ref.run.health import Health
+from dapo_ref.run.metrics import StepMetrics, seconds_of, summary_line
+from dapo_ref.run.preemption import InterruptedRolloutError, StoppedError, StopPoints, StopSignals
+from dapo_ref.run.tokens import TokenRecorder
 from dapo_ref.scoring import Scorer, recipe_disagreement, rollout_rows
 from dapo_ref.types import Group
 
@@ -55,6 +61,7 @@ class Session:
         prompts: Sequence[Prompt],
         folder: RunFolder,
         signals: StopSignals,
+        held_out: Sequence[Task] = (),
     ) -> None:
         self.config = config
         self.engine = engine
@@ -71,6 +78,12 @@ class Session:
         self.learning_rate = 0.0
         self._folder = folder
         self._signals = signals
+        self._tokens = TokenRecorder(config, tokenizer.decode)  # type: ignore[arg-type]
+        self._health = Health()
+        self._rows: Sequence[Mapping[str, Any]] = ()  # of the step, on the main process
+        self._seconds: deque[float] = deque(maxlen=10)  # of the last steps
+        self._held_out = held_out
+        self._evaluator = Evaluator(tokenizer, self.end_ids, config.eval_sampling, config.seed, scorer)
         self._skipped_in_a_row = 0
         self._last_finished = self.state_dict()
 
@@ -81,6 +94,9 @@ class Session:
         self._settle_date()
         self._last_finished = self.state_dict()
         checkpoint.warn_of_little_space(self.engine, self._folder, self.config)
+        self.engine.start_tracker(self.steps_done)
+        if self._held_out and self.steps_done == 0:
+            self._evaluate_first()
         self._signals.loop_begins()
 
     def _stream_of(self, prompts: Sequence[Prompt]) -> PromptStream[Prompt]:
@@ -95,6 +111,7 @@ class Session:
         position = self.stream.position
         self.stream = self._stream_of(of_date(self.stream.items, self.tokenizer, self.prompt_date))
         self.stream.position = position
+        self._held_out = tasks_of_date(self._held_out, self.tokenizer, self.prompt_date)
 
     @contextlib.contextmanager
     def step(self, step: int, learning_rate: float) -> Iterator[StepMetrics]:
@@ -147,6 +164,14 @@ class Session:
         for row, mark in zip(rows, marks, strict=True):
             row["kept"] = mark
         self._folder.write_rollouts(self.steps_done + 1, rows)
+        self._rows = rows
+
+    def note_tokens(self, logprobs: Tensor, micro: MicroBatch) -> None:
+        """Keeps the tokens of a few groups, where that is asked for (`record_tokens`)."""
+        if self.config.record_tokens:
+            assert micro.old_logprobs is not None
+            ratio = self.objective.ratio(logprobs.detach(), micro.old_logprobs, micro.response_mask)
+            self._tokens.add(micro, ratio)
 
     def end_update(
         self, mini: MiniBatch, plan: Sequence[MicroBatch], grad_norm: float, metrics: StepMetrics
@@ -183,17 +208,62 @@ class Session:
         """Metrics, summary line, checkpoint."""
         config = self.config
         self.steps_done = step + 1
-        record = metrics.record(self.engine, self.steps_done, self.updates, self.learning_rate)
+        last = self.steps_done == config.rollout_steps
+        figures = {}
+        if self._held_out and (last or self.steps_done % config.evaluate_every == 0):
+            with metrics.timed("evaluate"):
+                figures = self._evaluate()
+        record = metrics.record(self.engine, self.steps_done, self.updates, self.learning_rate) | figures
+        tokens = self.engine.gather(self._tokens.take()) if config.record_tokens else []
         if self.engine.is_main:
+            if tokens:
+                self._folder.write_tokens(self.steps_done, tokens)
             self._folder.metrics.append(record)
-            tqdm.write(summary_line(record, config.rollout_steps), file=sys.stdout)
-            sys.stdout.flush()
-        self.engine.track(record)
+            self._say(record)
+        self.engine.track(record, self._rows)
         self._last_finished = self.state_dict()
         self.stop.may_stop = True
-        last = self.steps_done == config.rollout_steps
         if config.checkpoint_every and (last or self.steps_done % config.checkpoint_every == 0):
             checkpoint.save(self.engine, self._folder, self._last_finished, config)
+
+    def _say(self, record: Mapping[str, Any]) -> None:
+        """The step's line, with the time until the run's end, and what looks wrong."""
+        self._seconds.append(seconds_of(record))
+        left = statistics.mean(self._seconds) * (self.config.rollout_steps - self.steps_done)
+        tqdm.write(summary_line(record, self.config.rollout_steps, left), file=sys.stdout)
+        sys.stdout.flush()
+        for warning in self._health.check(record):
+            log.warning("%s", warning)
+
+    # --- Evaluation -------------------------------------------------------------------------------------
+
+    def _evaluate(self) -> dict[str, float]:
+        """Figures of the policy on the held-out problems; a collective. Training's numbers stay the same.
+
+        A run that is told to stop leaves the evaluation out: its checkpoint comes first."""
+        parts = equal_shares(chunks(self._held_out, self.config.eval_sampling), self.engine.world_size)
+        rows: list[dict[str, Any]] = []
+        stopped = True
+        with (
+            self.phase("evaluation", len(parts)) as progress,
+            self.engine.rollout_model() as model,
+            contextlib.suppress(InterruptedRolloutError),
+        ):
+            for part in self.engine.share(parts):
+                rows += self._evaluator.rows(model, part, self.stop.on_token)
+                progress.update(self.engine.world_size)
+            stopped = False
+        if any(self.engine.gather([stopped])):
+            return {}
+        return metrics_of(in_order(self.engine.gather(rows), self._held_out))
+
+    def _evaluate_first(self) -> None:
+        """The policy before training, as a line of step 0."""
+        record = {"step": 0, "updates": 0, **self._evaluate()}
+        if self.engine.is_main:
+            self._folder.metrics.cut_after(-1)  # of a start that did not come to step 1
+            self._folder.metrics.append(record)
+        self.engine.track(record)
 
     def export_model(self) -> None:
         """Writes the policy as a plain Hugging Face directory."""
@@ -229,7 +299,7 @@ class Session:
             checkpoint.load_state(self.engine, path, written_by=state["num_processes"])
             self.steps_done, self.updates = state["step"], state["updates"]
             self._skipped_in_a_row = state["skipped_in_a_row"]
-            self.prompt_date = state.get("prompt_date") or self.prompt_date
+            self.prompt_date = self.prompt_date or state.get("prompt_date", "")
             self.stream.load_state_dict(state["stream"])
             self.acceptance = AcceptanceRate(**state["acceptance"])
             self._last_finished = self.state_dict()

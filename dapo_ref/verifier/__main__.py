@@ -3,16 +3,20 @@
 The response may be a bare answer. Prints extraction, tree, sympy objects, stage and verdict.
 """
 
+import contextlib
 import sys
 
 from dapo_ref.verifier import extract_answer, judge
 from dapo_ref.verifier.decide import decide
+from dapo_ref.verifier.names import is_expression
 from dapo_ref.verifier.tree import Node
+
+LEAVES = ("num", "sym", "const", "text", "ops")
 
 
 def shown(node: Node) -> str:
     """A tree on one line: op(args), with numbers and names as they are."""
-    if node.op in ("num", "sym", "const", "text", "ops"):
+    if node.op in LEAVES:
         return f"{node.op}:{' '.join(map(str, node.args))}"[:200]
     return f"{node.op}({', '.join(shown(x) if isinstance(x, Node) else str(x) for x in node.args)})"
 
@@ -22,11 +26,10 @@ def as_sympy(node: Node) -> str:
     from dapo_ref.verifier import algebra, sets
     from dapo_ref.verifier.verdict import TooBigError, UndefinedError, UnparsableError
 
-    for build in (algebra.build, sets.to_set):
-        try:
-            return str(build(node))[:500]
-        except (TooBigError, UndefinedError, UnparsableError):
-            continue
+    build = algebra.build if is_expression(node) else sets.to_set
+    # AttributeError: a unit or a relation inside, whose name is no tree; the verifier takes it apart first.
+    with contextlib.suppress(TooBigError, UndefinedError, UnparsableError, AttributeError):
+        return str(build(node))[:500]
     parts = [as_sympy(part) for part in node.args if isinstance(part, Node)]
     return f"{node.op}({', '.join(parts)})" if parts else "—"
 

@@ -78,6 +78,7 @@ def scenarios(work):
     found["dual_clip"] = {"config": base | {"dual_clip": 10.0, "responses_per_update": 8}, "shape": RAGGED}
     checkpointing = base | {"gradient_checkpointing": True}
     found["checkpointing"] = {"config": checkpointing, "shape": RAGGED, "rollouts": True}
+    found["small_gathers"] = {"config": base, "shape": RAGGED, "rollouts": True, "gather": 700}
     found["sharded"] = {
         "config": checkpointing | {"rollout_weights": "sharded"},
         "shape": RAGGED,
@@ -127,7 +128,7 @@ NAMES = [
         "dual_clip",
         "checkpointing",
     ),
-    *("sharded", "dropout", "only_padding"),
+    *("sharded", "dropout", "only_padding", "small_gathers"),
 ]
 
 
@@ -196,15 +197,16 @@ def test_no_key_of_that_step_has_its_default():
     assert unchanged == []
 
 
-@pytest.mark.parametrize("name", ["checkpointing", "sharded", "dropout"])
+@pytest.mark.parametrize("name", ["checkpointing", "sharded", "dropout", "small_gathers"])
 def test_what_must_change_nothing_changes_nothing(outcomes, name):
-    # Gradient checkpointing; generating layer by layer; a model whose configuration asks for dropout.
+    # Gradient checkpointing; generating layer by layer; a model whose configuration asks for dropout; full
+    # weights gathered a few parameters at a time.
     plain, other = (outcomes[1][scenario][2]["state"] for scenario in ("untied_2", name))
     assert largest_difference(other, plain) <= 1e-6
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("name", ["several_updates", "checkpointing", "sharded"])
+@pytest.mark.parametrize("name", ["several_updates", "checkpointing", "sharded", "small_gathers"])
 def test_the_policy_is_sharded_before_and_after_rollouts_and_after_an_error_in_one(outcomes, name, processes):
     result = outcomes[1][name][processes]["result"]
     assert result["sharded"] == [True, True, True]
@@ -215,6 +217,14 @@ def test_symbolic_verdicts_come_from_worker_processes_of_every_rank(outcomes):
     for processes in (1, 2):
         symbolic = outcomes[1]["several_updates"][processes]["result"]["symbolic"]
         assert symbolic == [[True, False]] * processes
+
+
+def test_weights_gathered_a_few_at_a_time_sample_what_weights_gathered_at_once_do(outcomes):
+    for processes in (1, 2):
+        at_once, few = (
+            outcomes[1][name][processes]["result"]["ids"] for name in ("checkpointing", "small_gathers")
+        )
+        assert few == at_once
 
 
 def test_generation_on_full_weights_uses_plain_linear_layers_and_restores_those_of_zero(outcomes):

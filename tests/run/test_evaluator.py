@@ -12,7 +12,16 @@ from dapo_ref.data import Problem
 from dapo_ref.distributed import shards
 from dapo_ref.errors import ConfigError
 from dapo_ref.evaluation import figures
-from dapo_ref.run.evaluator import Evaluator, chunks, data_names, equal_shares, load_tasks
+from dapo_ref.run.evaluator import (
+    Evaluator,
+    chunks,
+    data_names,
+    equal_shares,
+    in_order,
+    load_eval_tasks,
+    load_tasks,
+    metrics_of,
+)
 from dapo_ref.run.manifest import write_manifest, write_text
 from dapo_ref.scoring import Scorer
 from dapo_ref.types import Group, Rollout
@@ -77,7 +86,7 @@ def test_processes_batch_sizes_and_stops_change_no_response(tasks, tmp_path):
         assert said(run(tasks, Output(tmp_path / f"b{size}"), rollout_batch_size=size)) == expected
     halves = [run(tasks, Output(tmp_path / "c"), process=Process(rank, 2)) for rank in (0, 1)]
     assert all(halves)
-    assert sorted(said(halves[0] + halves[1])) == sorted(expected)
+    assert said(in_order(halves[1] + halves[0] + halves[1], tasks)) == expected
     # Stopped after the first two parts, the second of them half written.
     output = Output(tmp_path / "d")
     output.open({})
@@ -105,6 +114,8 @@ def test_a_problem_keeps_its_responses_in_another_place(tasks, tmp_path):
     ]
     assert texts[0] == texts[1]
     assert len(set(texts[0])) > 1  # its samples differ
+    evaluator = Evaluator(char_tokenizer(), [END], CONFIG.sampling, 0, None)
+    assert len({key for task in tasks for key in evaluator._keys(task)}) == (8 - 1) * 4
 
 
 def test_rows_hold_what_the_figures_are_made_of(tasks, tmp_path):
@@ -262,3 +273,25 @@ def test_a_checkpoint_brings_its_runs_model_and_must_be_whole(tmp_path):
     (folder / "loop.json").write_text("{ }")
     with pytest.raises(ConfigError, match="not a whole checkpoint"):
         find_model(folder)
+
+
+# --- Within a run -------------------------------------------------------------------------------------------
+
+
+def test_eval_data_is_checked_and_split():
+    with pytest.raises(ConfigError, match="needs eval_data"):
+        Config(evaluate_every=5, eval_data=" , ")
+    config = Config(
+        evaluate_every=5, eval_data="a.jsonl, b.jsonl", eval_samples_per_problem=4, eval_top_p=0.6
+    )
+    assert config.eval_sources == ["a.jsonl", "b.jsonl"]
+    sampling = dataclasses.replace(config, temperature=0.5, sampler="continuous_batching").eval_sampling
+    assert (sampling.group_size, sampling.top_p, sampling.temperature) == (4, 0.6, 1.0)
+    assert sampling.sampler == "segments"
+    assert load_eval_tasks(Config(), char_tokenizer()) == []
+
+
+def test_figures_become_metrics(tasks, tmp_path):
+    metrics = metrics_of(run(tasks, Output(tmp_path / "a")))
+    assert {"eval/one/avg@4", "eval/two/maj@4", "eval/all/pass@2", "eval/all/length_mean"} <= set(metrics)
+    assert not [key for key in metrics if "verdicts" in key or "problems" in key]

@@ -12,8 +12,8 @@ from dapo_ref.dynamic_sampling import GroupBuffer
 from dapo_ref.objective import Clipping, build_objective
 from dapo_ref.policy.batching import microbatches
 from dapo_ref.run.files import MetricsFile, read_metrics
-from dapo_ref.run.metrics import StepMetrics, summary_line
-from tests.support.helpers import OneProcess, filled_batch, random_groups
+from dapo_ref.run.metrics import StepMetrics, duration, summary_line
+from tests.support.helpers import ROOT, OneProcess, filled_batch, random_groups
 from tests.support.plain_engine import in_threads
 
 LISTED = [
@@ -72,6 +72,15 @@ def test_a_record_holds_every_listed_key():
     json.dumps(record, allow_nan=False)
 
 
+def test_every_key_is_explained():
+    text = (ROOT / "docs/metrics.md").read_text()
+    for key in (*LISTED, *filled_metrics().rollout):
+        # Written out, or as the end of a key named before it in its row: `x/a`, `_b`.
+        prefix, _, name = key.rpartition("/")
+        ends = [name, "_" + name.rpartition("_")[2], name.removeprefix("groups")]
+        assert f"`{key}`" in text or (f"`{prefix}/" in text and any(f"`{end}`" in text for end in ends)), key
+
+
 def test_rollout_figures_by_hand():
     record = record_of(filled_metrics())
     assert record["reward/mean"] == pytest.approx(-0.5 / 6)
@@ -122,9 +131,24 @@ def test_a_skipped_update_is_counted_and_leaves_the_line_valid_json():
 
 
 def test_summary_line_names_step_and_groups():
-    line = summary_line(record_of(filled_metrics()), of_steps=5)
-    assert line.startswith("step 3/5  accuracy 0.500")
-    assert "kept 2/2 groups in 1 rounds" in line
+    line = summary_line(record_of(filled_metrics()), of_steps=5, left_s=3.0)
+    assert line.startswith("step 3/5  right 0.500")
+    assert "kept      2/2 in 1" in line
+    assert line.endswith(" s  3.0 s left")
+    assert not summary_line(record_of(filled_metrics()), of_steps=5).endswith("left")
+
+
+def test_summary_lines_fit_120_columns_and_stand_under_one_another():
+    small, large = record_of(filled_metrics()), record_of(filled_metrics())
+    large |= {"step": 1000, "sampling/groups_generated": 1536, "sampling/groups_kept": 512, "loss": None}
+    large |= {"response/length_mean": 12345.6, "grad_norm": None, "policy/entropy": 1.234}
+    large |= {"reward/mean": -1.99, "sampling/rounds": 9, "time/rollout_s": 5000.0}
+    small |= {"loss": 0.01, "grad_norm": 0.3}
+    lines = [summary_line(record, of_steps=1000, left_s=4e5) for record in (small, large)]
+    assert max(map(len, lines)) <= 120
+    assert len({line.index("grad") for line in lines}) == 1
+    times = {9.71: "9.7 s", 119.9: "120 s", 120: "2 min", 7199: "120 min", 7200: "2 h"}
+    assert [duration(s) for s in times] == list(times.values())
 
 
 def test_file_is_cut_back_and_a_half_written_line_is_mended(tmp_path):

@@ -12,6 +12,7 @@ import torch
 from accelerate.state import AcceleratorState
 
 from dapo_ref.config import Config
+from dapo_ref.distributed import engine as engine_module
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome
 from dapo_ref.objective import build_objective
@@ -97,6 +98,7 @@ def main(work: Path) -> None:
     for name, scenario in scenarios.items():
         AcceleratorState._reset_state(reset_partial_state=True)
         config = Config(**scenario["config"], output_dir=str(work / "runs" / name))
+        engine_module.GATHER_ELEMENTS = scenario.get("gather", 2**28)
         engine = Engine(config)
         result = {"rank": engine.gather([engine.rank]), "world": engine.world_size}
         if scenario.get("rollouts"):

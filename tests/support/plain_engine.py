@@ -40,7 +40,7 @@ class PlainEngine(OneProcess):
         )
         self.seeds: list[tuple[int, ...]] = []
 
-    def start_tracker(self) -> None:
+    def start_tracker(self, steps_done: int) -> None:
         pass
 
     @contextlib.contextmanager
@@ -75,7 +75,7 @@ class PlainEngine(OneProcess):
         self.optimizer.zero_grad()
         return float(norm)
 
-    def track(self, record: Mapping[str, Any]) -> None:
+    def track(self, record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ()) -> None:
         pass
 
     def bytes_of_state(self) -> int:
