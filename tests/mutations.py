@@ -75,11 +75,12 @@ TESTS = {
     "run/preemption.py": ["tests/run/test_preemption.py"],
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
     "train.py": ["tests/test_wiring.py", "tests/test_keys.py"],
-    "run/session.py": ["tests/test_wiring.py"],
+    "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
     "run/metrics.py": ["tests/run/test_metrics.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
     "config.py": ["tests/test_config.py", "tests/run/test_folder.py"],
-    "data/prompts.py": ["tests/data/test_data.py"],
+    "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py"],
 }
 
 LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
@@ -637,8 +638,8 @@ MUTATIONS = {
         Mutation("label off by one", "micro.response_ids[mask]", "micro.response_ids.roll(1, 1)[mask]"),
         Mutation(
             "state off by one",
-            "embedding(micro.predictors[mask]",
-            "embedding(micro.predictors.roll(1, 1)[mask]",
+            ", micro.predictors[mask]",
+            ", micro.predictors.roll(1, 1)[mask]",
         ),
         Mutation(
             "values exchanged",
@@ -681,7 +682,8 @@ MUTATIONS = {
             "grad_weight = grad_logits.T @ hidden[rows]",
         ),
         Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
-        Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),
+        Mutation("own head not scaled", ".float() / temperature", ".float()"),
+        Mutation("train mode computes as in training", "super().train(False)", "super().train(mode)"),
     ],
     "policy/packing.py": [
         Mutation(
@@ -713,10 +715,6 @@ MUTATIONS = {
             "not buckets or 2 * len(piece.own) < len(buckets[-1][0].own)",
             "not buckets",
         ),
-        Mutation("caps and sinks passed over", "NOT_SUPPORTED & kwargs.keys()", "set[str]()"),
-        Mutation("sinks packed", " and not sinks", ""),
-        Mutation("caps packed", " and softcap is None", ""),
-        Mutation("other layers packed", " and kinds <= PLAIN_LAYERS", ""),
     ],
     "policy/kv_cache.py": [
         Mutation("kept rows begin too late", "rows.starts[keep] - first", "rows.starts[keep]"),
@@ -961,8 +959,22 @@ MUTATIONS = {
     ],
     "run/session.py": [
         Mutation(
-            "data order of seed 0", "PromptStream(prompts, seed=config.seed)", "PromptStream(prompts, seed=0)"
+            "each rank's own date",
+            "[self.prompt_date or date.today().isoformat()])[0]",
+            "[self.prompt_date or date.today().isoformat()])[self.engine.rank]",
         ),
+        Mutation(
+            "date of the checkpoint forgotten",
+            'self.prompt_date or state.get("prompt_date", "")',
+            "self.prompt_date",
+        ),
+        Mutation("position lost with the date", "self.stream.position = position", "pass"),
+        Mutation(
+            "evaluation of another day",
+            "tasks_of_date(self._held_out, self",
+            "(lambda t, *_: t)(self._held_out, self",
+        ),
+        Mutation("data order of seed 0", "seed=self.config.seed, fingerprint", "seed=0, fingerprint"),
         Mutation("no resume", "        if self.config.resume:\n            self._resume()\n", ""),
         Mutation("old estimates weigh as much", "        self.acceptance.end_step()\n", ""),
         Mutation("all groups marked as trained", "[id(group) in trained for group", "[True for group"),
@@ -1157,9 +1169,34 @@ MUTATIONS = {
             "        if False:\n            raise",
         ),
     ],
+    "data/sources.py": [
+        Mutation(
+            "half as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float32(kind)"
+        ),
+        Mutation(
+            "single as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float16(kind)"
+        ),
+        Mutation("single as half", "if types.is_float16(kind) else np.float32", "if True else np.float32"),
+        Mutation("structs passed over", "if types.is_struct(kind) and value is not None:", "if False:"),
+        Mutation("dictionaries passed over", "if types.is_dictionary(kind):", "if False:"),
+        Mutation("zeros of a decimal", "value.normalize() if", "value if"),
+    ],
     "data/prompts.py": [
         Mutation("beginning doubled", "add_special_tokens=False", "add_special_tokens=True"),
-        Mutation("response not begun", "add_generation_prompt=True", "add_generation_prompt=False"),
+        Mutation("response not begun", "generation_prompt: bool = True", "generation_prompt: bool = False"),
+        Mutation(
+            "date of the clock", "datetime.fromisoformat(date) if date else", "datetime.now() if date else"
+        ),
+        Mutation(
+            "short by the day",
+            "encode_prompt(problem, tokenizer, FIXED_DATE)",
+            "encode_prompt(problem, tokenizer, date)",
+        ),
+        Mutation("template left out", "sha256(repr(tokenizer.chat_template).encode())", "sha256()"),
+        Mutation("problems left out", 'b"\\0" + repr(problem).encode()', 'b""'),
+        Mutation("old checkpoints refused", "known.append(self.items_fingerprint)", "pass"),
+        Mutation("any header accepted", "    if header:", "    if False:"),
+        Mutation("the day is not set", "if not prints_date(tokenizer):", "if True:"),
         Mutation(
             "a prompt of the limit is too long",
             "len(ids) <= max_prompt_length",
@@ -1176,7 +1213,7 @@ MUTATIONS = {
             'random.Random(f"{self.epoch}")',
         ),
         Mutation("order of the file", "random.Random(f", "str(f"),
-        Mutation("other data accepted", 'if state["fingerprint"] != self.fingerprint:', "if False:"),
+        Mutation("other data accepted", 'if state["fingerprint"] not in known:', "if False:"),
         Mutation("resumed at the beginning", 'self.position = int(state["position"])', "self.position = 0"),
     ],
 }
