@@ -56,7 +56,7 @@ TESTS = {
     "report/command.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "distributed/engine.py": ["tests/distributed/test_distributed.py"],
+    "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py"],
     "loss.py": ["tests/test_loss.py", "tests/test_loss_variants.py"],
@@ -70,8 +70,8 @@ TESTS = {
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
-    "run/checkpoint.py": ["tests/run/test_checkpoint.py"],
-    "run/folder.py": ["tests/run/test_folder.py"],
+    "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
+    "run/folder.py": ["tests/run/test_folder.py", "tests/run/test_export.py"],
     "run/preemption.py": ["tests/run/test_preemption.py"],
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
     "train.py": ["tests/test_wiring.py", "tests/test_keys.py"],
@@ -79,8 +79,8 @@ TESTS = {
     "run/metrics.py": ["tests/run/test_metrics.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
     "config.py": ["tests/test_config.py", "tests/run/test_folder.py"],
-    "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
     "data/sources.py": ["tests/data/test_parquet_numbers.py"],
+    "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
 LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
@@ -175,6 +175,7 @@ MUTATIONS = {
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
     "distributed/engine.py": [
+        Mutation("buffers left out of the export", "if n in saved}", "if n not in saved}"),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -802,6 +803,17 @@ MUTATIONS = {
         Mutation("error of writing forgotten", "self.error = self.error or error", "pass"),
     ],
     "run/checkpoint.py": [
+        Mutation("former model stays", "            folder.model.rename(former)", "            return"),
+        Mutation(
+            "former model left over",
+            "partial.rename(folder.model)\n        shutil",
+            "partial.rename(folder.model)\n        str",
+        ),
+        Mutation(
+            "no prompts beside the weights",
+            '"prompt_template": config.prompt_template',
+            '"prompt_template": ""',
+        ),
         Mutation("broken ones taken", "if not problems:\n            _set", "if True:\n            _set"),
         Mutation("oldest first", "for name in reversed(names)]", "for name in names]"),
         Mutation("newest removed", "folder.checkpoints()[:-keep]", "folder.checkpoints()[keep:]"),
@@ -822,6 +834,7 @@ MUTATIONS = {
         ),
     ],
     "run/folder.py": [
+        Mutation("model may be a link", "self.model.is_symlink() or", ""),
         Mutation("no lock", "            self._take_lock()\n", ""),
         Mutation("every change accepted", "if refused and not config.allow_config_change:", "if False:"),
         Mutation("no change accepted", "if refused and not config.allow_config_change:", "if changed:"),
@@ -1178,7 +1191,6 @@ MUTATIONS = {
         ),
         Mutation("single as half", "if types.is_float16(kind) else np.float32", "if True else np.float32"),
         Mutation("structs passed over", "if types.is_struct(kind) and value is not None:", "if False:"),
-        Mutation("dictionaries passed over", "if types.is_dictionary(kind):", "if False:"),
         Mutation("zeros of a decimal", "value.normalize() if", "value if"),
     ],
     "data/prompts.py": [

@@ -171,8 +171,6 @@ def _exact(value: Any, kind: Any) -> Any:
     """
     from pyarrow import types
 
-    if types.is_dictionary(kind):
-        return _exact(value, kind.value_type)
     if types.is_struct(kind) and value is not None:
         return {field.name: _exact(value[field.name], field.type) for field in kind}
     if isinstance(value, float | np.floating) and (types.is_float16(kind) or types.is_float32(kind)):

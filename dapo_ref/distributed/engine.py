@@ -20,7 +20,7 @@ import torch
 import transformers
 from accelerate import init_empty_weights
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from dapo_ref.config import Config
 from dapo_ref.distributed import tracking
@@ -166,15 +166,17 @@ class Engine(Processes):
                 chunk = []
         yield from _gathered(chunk)
 
-    def export(self, directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Writes the policy as a plain HF directory; a collective. Only the main process writes."""
+    def export(self, directory: Path) -> None:
+        """Writes weights and configuration as a plain HF directory; a collective. Only the main process
+        writes."""
         state = {}
         for name, value in self.full_parameters():
             if self.is_main:
                 state[name] = value.to("cpu", copy=True)
         if self.is_main:
+            saved = self.policy.model.state_dict().keys()  # such as biases that choose experts
+            state |= {n: b.cpu() for n, b in self.policy.model.named_buffers() if n in saved}
             self._rollout_model.save_pretrained(directory, state_dict=state)
-            tokenizer.save_pretrained(directory)
         self.barrier()
 
     # --- Checkpoints ------------------------------------------------------------------------------------

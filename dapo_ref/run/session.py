@@ -267,7 +267,7 @@ class Session:
 
     def export_model(self) -> None:
         """Writes the policy as a plain Hugging Face directory."""
-        checkpoint.export(self.engine, self._folder, self.tokenizer)
+        checkpoint.export(self.engine, self._folder, self.tokenizer, self.config, self.prompt_date)
 
     # --- Stop and resume --------------------------------------------------------------------------------
 
