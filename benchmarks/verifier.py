@@ -38,7 +38,7 @@ Scorer = Callable[[Case], bool]
 def load_cases(path: Path) -> list[Case]:
     """Read the cases whose label counts, in one format."""
     cases = []
-    for line in path.read_text().split("\n"):
+    for line in path.read_text(encoding="utf-8").split("\n"):
         if not line:
             continue
         case = json.loads(line)
@@ -217,7 +217,8 @@ def main() -> None:
         print(f"{name:<44}{rate:>14.0f}")
     if arguments.json:
         arguments.json.write_text(
-            json.dumps({"cases": len(cases), "results": results, "rates": rates}, indent=1)
+            json.dumps({"cases": len(cases), "results": results, "rates": rates}, indent=1),
+            encoding="utf-8",
         )
 
 

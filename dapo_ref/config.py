@@ -392,7 +392,7 @@ def _read_file(file: Path) -> dict[str, Any]:
     They go through the command line's parser: `1e-6`, a string to YAML, is a number to it, and a value of the
     wrong kind is refused in the same words."""
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

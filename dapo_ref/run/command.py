@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
 from dapo_ref.distributed.launcher import of_mpi
@@ -35,6 +36,8 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     Returns:
         0; 2 after one line on what the user can mend; 130 or 143 after a signal; 1 after anything else.
     """
+    if isinstance(sys.stdout, TextIOWrapper):  # a locale without a character must not end a run
+        sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
     try:
         run(argv)

@@ -103,7 +103,7 @@ class RunFolder:
         """Held as long as this object lives: two runs in one folder would delete each other's files."""
         if self._lock is not None:
             return
-        lock = (self.path / "lock").open("w")
+        lock = (self.path / "lock").open("w", encoding="utf-8")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
