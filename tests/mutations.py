@@ -1318,6 +1318,7 @@ def main() -> int:
     if arguments.list:
         print("\n".join(f"{file}: {mutation.name}" for file, mutation in chosen))
         return 0
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as in conftest.py, before torch is imported
     for module in ("torch", "hypothesis", "transformers", "accelerate", "deepspeed"):
         importlib.import_module(module)
     sys.dont_write_bytecode = True  # a file changed twice within a second would look unchanged
