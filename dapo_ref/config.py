@@ -8,6 +8,7 @@ before a model is loaded.
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,9 @@ class Config:
     data: str = option("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
     prompt_template: str = option(
         DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
+    )
+    prompt_date: str = option(
+        "", "YYYY-MM-DD for chat templates that print the date; default: the day the run begins"
     )
     max_prompt_length: int = option(2048, "tokens; longer prompts are dropped [recipe: 2048]")
     precision: Literal["bf16", "fp32"] = option("bf16", "of weights and activations; the master copy is fp32")
@@ -216,6 +220,10 @@ class Config:
         _require(
             self.dual_clip == 0 or self.dual_clip > 1,
             f"dual_clip must be above 1, or 0 for off, got {self.dual_clip}",
+        )
+        _require(
+            not self.prompt_date or re.fullmatch(r"\d{4}-\d{2}-\d{2}", self.prompt_date) is not None,
+            f"prompt_date must be YYYY-MM-DD, got {self.prompt_date!r}",
         )
         _require("{question}" in self.prompt_template, "prompt_template must contain {question}")
 
@@ -410,7 +418,7 @@ def _read_file(file: Path) -> dict[str, Any]:
     They go through the command line's parser: `1e-6`, a string to YAML, is a number to it, and a value of the
     wrong kind is refused in the same words."""
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -99,6 +99,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "tracker": "wandb",
         "eval_data": "a.jsonl, b.jsonl",
         "output_dir": "runs/x",
+        "prompt_date": "2026-12-01",
         "model": "no",
         "data": "1e-6",
         "reward": "other",
