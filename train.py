@@ -10,12 +10,18 @@ decisions, and picks its own part of each mini-batch.
 """
 
 import sys
+
+from dapo_ref.config import Config, load_config
+from dapo_ref.usage import TRAIN, answer
+
+if __name__ == "__main__":  # before torch is imported, which takes seconds
+    answer(sys.argv[1:], Config, TRAIN, needed=["--config"])
+
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from dapo_ref.config import Config, load_config
 from dapo_ref.data import keep_short_prompts, load_problems
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.distributed.tracking import require_tracker

@@ -43,6 +43,8 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "usage.py": ["tests/test_usage.py"],
+    "run/next_step.py": ["tests/run/test_next_step.py"],
     "verifier/decide.py": [
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
@@ -140,6 +142,32 @@ LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "usage.py": [
+        Mutation("starts without a configuration", "if not set(needed) <= set(words):", "if False:"),
+        Mutation("--key=value is not seen", 'word.split("=")[0] for word in argv', "word for word in argv"),
+        Mutation("all processes speak", 'os.environ.get("RANK", "0") == "0"', "True"),
+        Mutation("usage to the output", "sys.stderr if code else sys.stdout", "sys.stdout"),
+        Mutation("an option taken for a key", 'if not word.startswith("-")', "if True"),
+        Mutation("the authors' value for the paper's", 'f"{recipe}*" if recipe', "recipe if recipe"),
+        Mutation("recipe lost behind paper", 'end.partition("recipe: ")[2]', '""'),
+        Mutation("true as Python writes it", "str(default).lower() if", "str(default) if"),
+        Mutation("no groups", "_groups(keys) or", "None or"),
+        Mutation("no wrapping", "max(width - len(start), 30)", "200"),
+        Mutation("all may change", "if name in FREE_KEYS:", "if True:"),
+    ],
+    "run/next_step.py": [
+        Mutation("step 0 counts", 'if "reward/accuracy" in r', 'if r.setdefault("reward/accuracy", 0.0) < 2'),
+        Mutation(
+            "the last before the first", "accuracies[0], accuracies[-1]", "accuracies[-1], accuracies[0]"
+        ),
+        Mutation(
+            "spaces split the model",
+            "    run = shlex.quote(config.output_dir)\n    accur",
+            "    run = config.output_dir\n    accur",
+        ),
+        Mutation("spaces split the data", "shlex.join(config.eval_sources)", '" ".join(config.eval_sources)'),
+        Mutation("always one process", "if processes == 1", "if True"),
+    ],
     "verifier/decide.py": [
         Mutation(
             "leading zeros only",
@@ -1381,6 +1409,8 @@ MUTATIONS = {
             "self._skipped_in_a_row > self.config.max_skipped_updates",
         ),
         Mutation("steps not counted", "self.steps_done = step + 1", "self.steps_done = step"),
+        Mutation("nothing said at the end", '", "\\n".join(after_training(', '", repr(('),
+        Mutation("nothing said after a stop", '"%s", after_stop(self.config,', '"%s", repr('),
         Mutation("tracker forgotten", "        self.engine.track(record, self._rows)\n", ""),
         Mutation(
             "state of the step before",
