@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dapo_ref.config import FREE_KEYS, INEXACT_KEYS, START_KEYS, Config, unknown_key
+from dapo_ref.errors import tell_launcher
 
 LAUNCH = "accelerate launch --config_file configs/accelerate/zero3.yaml"
 
@@ -66,6 +67,8 @@ def answer(argv: Sequence[str], keys: type, usage: str, needed: Sequence[str]) -
 def _leave(main: bool, text: str, code: int) -> None:
     if main:
         print(text, file=sys.stderr if code else sys.stdout)
+        if code:
+            tell_launcher(text)
     sys.exit(code)
 
 

@@ -43,6 +43,8 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "errors.py": ["tests/run/test_command.py"],
+    "run/command.py": ["tests/run/test_command.py"],
     "usage.py": ["tests/test_usage.py"],
     "run/next_step.py": ["tests/run/test_next_step.py"],
     "verifier/decide.py": [
@@ -142,6 +144,16 @@ LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "errors.py": [
+        Mutation("another file", '"TORCHELASTIC_ERROR_FILE"', '"ERROR_FILE"'),
+        Mutation("a full disk hides the error", "contextlib.suppress(OSError)", "contextlib.suppress()"),
+        Mutation("no time", "int(time.time())", "2**40"),
+    ],
+    "run/command.py": [
+        Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
+        Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
+        Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+    ],
     "usage.py": [
         Mutation("starts without a configuration", "if not set(needed) <= set(words):", "if False:"),
         Mutation("--key=value is not seen", 'word.split("=")[0] for word in argv', "word for word in argv"),
@@ -153,6 +165,7 @@ MUTATIONS = {
         Mutation("true as Python writes it", "str(default).lower() if", "str(default) if"),
         Mutation("no groups", "_groups(keys) or", "None or"),
         Mutation("no wrapping", "max(width - len(start), 30)", "200"),
+        Mutation("help is a failure", "        if code:\n", "        if True:\n"),
         Mutation("all may change", "if name in FREE_KEYS:", "if True:"),
     ],
     "run/next_step.py": [

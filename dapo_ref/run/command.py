@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from typing import NoReturn
 
 from dapo_ref.distributed.launcher import of_mpi
-from dapo_ref.errors import UserError
+from dapo_ref.errors import UserError, tell_launcher
 from dapo_ref.run.preemption import StoppedError, exit_code_of
 
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG}
@@ -42,6 +42,7 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     try:
         run(argv)
     except UserError as error:
+        tell_launcher(f"error: {error}")
         if launched_as_main():
             print(f"error: {error}", file=sys.stderr)
         return 2
