@@ -66,7 +66,7 @@ TESTS = {
     "policy/batching.py": ["tests/policy/test_batching.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
-    "policy/kv_cache.py": ["tests/policy/test_rollout.py"],
+    "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
@@ -724,20 +724,34 @@ MUTATIONS = {
         Mutation("new rows begin too early", "new.starts + shift_new", "new.starts"),
         Mutation(
             "cache padded on the right",
-            "(0, 0, width - 1 - x.shape[2], 0)",
-            "(0, 0, 0, width - 1 - x.shape[2])",
+            "whole[: len(own), :, width - own.shape[2] :] = own",
+            "whole[: len(own), :, : own.shape[2]] = own",
         ),
         Mutation(
             "cache keeps its padding",
-            "layer.keys[..., first:, :], layer.values[..., first:, :]",
-            "layer.keys, layer.values",
+            "layer.take(keep, first)",
+            "layer.take(keep, 0)",
         ),
         Mutation(
             "cache of other rows",
-            "rows.cache.batch_select_indices(keep)",
-            "rows.cache.batch_select_indices(keep.flip(0))",
+            "layer.take(keep, first)",
+            "layer.take(keep.flip(0), first)",
         ),
-        Mutation("room of other rows written to", "room[0].data_ptr() != keys.data_ptr() or ", ""),
+        Mutation(
+            "room kept when rows are taken",
+            'the columns before `first`."""\n        self._room = None',
+            'the columns before `first`."""',
+        ),
+        Mutation(
+            "room kept when rows join", 'both.\n        """\n        self._room = None', 'both.\n        """'
+        ),
+        Mutation("cache of those who join kept", "setattr(other, name, None)", "pass"),
+        Mutation("room always small", "max(self.SPARE, new // 8)", "self.SPARE"),
+        Mutation(
+            "columns sliced after the rows are taken",
+            "self.keys = self.keys[..., first:, :].index_select(0, keep)",
+            "self.keys = self.keys.index_select(0, keep)[..., first:, :]",
+        ),
         Mutation(
             "the last token written over",
             "whole[..., old:new, :] = added",
