@@ -43,6 +43,58 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "verifier/decide.py": [
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_cases.py",
+        "tests/verifier/test_kinds.py",
+    ],
+    "verifier/extract.py": [
+        "tests/verifier/test_extract.py",
+        "tests/verifier/test_cases.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_properties.py",
+    ],
+    "verifier/clean.py": [
+        "tests/verifier/test_extract.py",
+        "tests/verifier/test_cases.py",
+        "tests/verifier/test_kinds.py",
+    ],
+    "verifier/textual.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_properties.py",
+    ],
+    "verifier/tokens.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/vocabulary.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/cursor.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_exact.py",
+        "tests/verifier/test_attacks.py",
+    ],
+    "verifier/expression.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/parse.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/tree.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/exact.py": [
+        "tests/verifier/test_exact.py",
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_properties.py",
+    ],
+    "verifier/names.py": ["tests/verifier/test_kinds.py", "tests/verifier/test_cases.py"],
+    "verifier/compare.py": [
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_cases.py",
+    ],
+    "verifier/algebra.py": ["tests/verifier/test_decide.py", "tests/verifier/test_kinds.py"],
+    "verifier/sets.py": [
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_cases.py",
+    ],
+    "verifier/judging.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
+    "verifier/pool.py": ["tests/verifier/test_pool.py"],
+    "verifier/worker.py": ["tests/verifier/test_pool.py"],
+    "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
     "run/health.py": ["tests/run/test_health.py"],
@@ -56,10 +108,11 @@ TESTS = {
     "report/command.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "distributed/engine.py": ["tests/distributed/test_distributed.py"],
+    "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py"],
-    "loss.py": ["tests/test_loss.py", "tests/test_loss_variants.py"],
+    "loss.py": ["tests/test_loss.py"],
+    "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
@@ -70,22 +123,320 @@ TESTS = {
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
-    "run/checkpoint.py": ["tests/run/test_checkpoint.py"],
-    "run/folder.py": ["tests/run/test_folder.py"],
+    "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
+    "run/folder.py": ["tests/run/test_folder.py", "tests/run/test_export.py"],
     "run/preemption.py": ["tests/run/test_preemption.py"],
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
     "train.py": ["tests/test_wiring.py", "tests/test_keys.py"],
-    "run/session.py": ["tests/test_wiring.py"],
+    "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
     "run/metrics.py": ["tests/run/test_metrics.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
     "config.py": ["tests/test_config.py", "tests/run/test_folder.py"],
-    "data/prompts.py": ["tests/data/test_data.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py"],
+    "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
 LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "verifier/decide.py": [
+        Mutation(
+            "leading zeros only",
+            're.compile(r"[+-]?(?:\\d+|[1-9]\\d{0,2}(?:,\\d{3})+)"',
+            're.compile(r"[+-]?(?:\\d+|[1-9]\\d*(?:,\\d{3})+)"',
+        ),
+        Mutation(
+            "braces do not count",
+            '    text = re.sub(r"\\s+", " ", text).strip()',
+            '    text = re.sub(r"[\\s{}]+", " ", text).strip()',
+        ),
+        Mutation("no bound on length", "if len(answer) > MAX_CHARS:", "if False:"),
+        Mutation("a list for one value is right", "if status is Status.WRONG and several:", "if several:"),
+        Mutation(
+            "words in part",
+            'words[0] == words[1] else Status.WRONG, "words")',
+            'words[0][:3] == words[1][:3] else Status.WRONG, "words")',
+        ),
+    ],
+    "verifier/extract.py": [
+        Mutation("the first label", "key=found.__getitem__", "key=lambda word: -found[word]"),
+        Mutation(
+            "labels in the middle of a sentence",
+            "return colon.end() if _BEFORE_LABEL.search(before) else None",
+            "return colon.end()",
+        ),
+        Mutation(
+            "retractions ignored",
+            "if retraction and any(map(str.isdigit, rest[retraction.start() :])):",
+            "if False:",
+        ),
+        Mutation(
+            "a later box ignored", "return answer if box in (None, answer) else", "return answer if True else"
+        ),
+        Mutation(
+            "text after the end of the turn",
+            "cut = end.start() if end else len(response)",
+            "cut = len(response)",
+        ),
+        Mutation(
+            "boxes although switched off",
+            "answer = last_boxes(tail, REGION_CHARS) if boxed else None",
+            "answer = last_boxes(tail, REGION_CHARS)",
+        ),
+        Mutation("several numbers conclude", "if len(numbers) != 1 or", "if not numbers or"),
+    ],
+    "verifier/clean.py": [
+        Mutation(
+            "a denial dropped with the tail",
+            "if tail and tail.start() and not _NEGATION.search(tail[0]):",
+            "if tail and tail.start():",
+        ),
+        Mutation("a denial before the verb", "if not _NEGATION.search(before) and not", "if not"),
+        Mutation("the first of distant boxes", "run = [boxes[-1]]", "run = [boxes[0]]"),
+        Mutation("two stars are always emphasis", "if _EMPHASIS.search(text):", "if True:"),
+    ],
+    "verifier/textual.py": [
+        Mutation("digits of other scripts", "return str(digit)", "return char"),
+        Mutation("superscripts beside the base", 'lambda m: "^{" +', 'lambda m: "{" +'),
+        Mutation(
+            "invisible characters are nothing",
+            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", " ")',
+            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", "")',
+        ),
+    ],
+    "verifier/tokens.py": [
+        Mutation(
+            "an ellipsis ends any decimal",
+            "        if repeated is None:\n            return None\n",
+            '        if repeated is None:\n            return f"{whole}.{digits}"\n',
+        ),
+        Mutation(
+            "a pair is one number", "_NUMBER_INSIDE if self.depth else _NUMBER_OUTSIDE", "_NUMBER_OUTSIDE"
+        ),
+        Mutation(
+            "one group of thousands after a point",
+            r',\d{1,2}|(?:\.\d{3}){2,})", re.ASCII',
+            r',\d{1,2}|(?:\.\d{3}){1,})", re.ASCII',
+        ),
+        Mutation("a sign in braces is lost", '            self.emit("op", sign[1])\n', ""),
+        Mutation(
+            "any word is a unit",
+            'return self.after_value() and (word == "per" or vocabulary.is_unit_word(word))',
+            "return self.after_value()",
+        ),
+        Mutation("no bound on tokens", "if len(self.tokens) >= MAX_TOKENS:", "if False:"),
+    ],
+    "verifier/vocabulary.py": [
+        Mutation(
+            "more or less",
+            '"=", "<", ">", "<=", ">=", "!=")} |',
+            '"=", "<", ">", "<=", "!=")} | {">=": ">"} |',
+        ),
+        Mutation("units without plurals", 'word.removesuffix("s"), ', ""),
+        Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
+    ],
+    "verifier/cursor.py": [
+        Mutation(
+            "the period one digit late",
+            "(10 ** len(period) - 1) * 10**shift",
+            "(10 ** len(period) - 1) * 10 ** (shift + 1)",
+        ),
+        Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
+        Mutation(
+            "no bound on an exponent",
+            "if exponent and (len(exponent) > 6 or abs(int(exponent)) * 4 > MAX_BITS):",
+            "if False:",
+        ),
+    ],
+    "verifier/expression.py": [
+        Mutation(
+            "quotients from the right",
+            'left = times(left, right) if op == "*"',
+            'left = times(left, right) if op in ("*", "div")',
+        ),
+        Mutation("numbers side by side multiply", "                self.check_neighbours()\n", ""),
+        Mutation("any fraction is mixed", "if 0 < p < q and", "if 0 < p and"),
+        Mutation(
+            "a mixed number subtracts", 'Node("add", (num(value), tail))', 'Node("mul", (num(value), tail))'
+        ),
+        Mutation("an arcsine is a reciprocal", "if power == num(-1) and name in", "if False and name in"),
+        Mutation(
+            "letters after a value are a unit",
+            "if self.unit_follows(left, start) or self.modulus_follows():",
+            'if left.op == "num":',
+        ),
+    ],
+    "verifier/parse.py": [
+        Mutation("half-open as open", "brackets = token.text + closing", 'brackets = token.text + ")"'),
+        Mutation(
+            "what is left over",
+            '        if not self.sees("eof"):\n            raise',
+            "        if False:\n            raise",
+        ),
+        Mutation(
+            "powers of units ignored",
+            "powers[last] = powers.get(last, 0) + sign * (self.unit_power() - 1)",
+            "self.unit_power()",
+        ),
+        Mutation(
+            "per is times",
+            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = -1',
+            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = 1',
+        ),
+        Mutation("determinants add", "negative(term) if k % 2 else term", "term"),
+        Mutation(
+            "a minus or plus is a plus or minus",
+            'return inner if (part.op == "pm") == upper else',
+            "return inner if upper else",
+        ),
+        Mutation(
+            "rows of any length",
+            "if not rows or any(len(row) != len(rows[0]) for row in rows):",
+            "if not rows:",
+        ),
+    ],
+    "verifier/tree.py": [
+        Mutation(
+            "products nest",
+            'Node("mul", (*left.args, right) if left.op == "mul" else (left, right))',
+            'Node("mul", (left, right))',
+        ),
+        Mutation("names in brackets unseen", "return set().union(*map(symbols, node.args))", "return set()"),
+    ],
+    "verifier/exact.py": [
+        Mutation(
+            "powers without a bound",
+            "bits(base) * abs(exponent) > 2 * MAX_BITS",
+            "bits(base) * abs(exponent) > 2000 * MAX_BITS",
+        ),
+        Mutation("any root is exact", "if root * root == x:", "if True:"),
+        Mutation("work not added up", "self.work += bits(value) + 64", "self.work = bits(value) + 64"),
+        Mutation("division truncates", "return x / y", "return Fraction(x // y)"),
+        Mutation("ceiling is floor", 'math.floor(x) if op == "floor" else math.ceil(x)', "math.floor(x)"),
+    ],
+    "verifier/names.py": [
+        Mutation(
+            "a multiple is a name",
+            "        and is_symbol(node.args[0])\n",
+            "        and any(map(is_symbol, node.args))\n",
+        ),
+        Mutation(
+            "names of a tuple ignored",
+            "[named[name] for name in sorted(named, key=str)] if named",
+            "list(named.values()) if named",
+        ),
+        Mutation(
+            "any two names",
+            "    return (values[0] and applied[1]) or (values[1] and applied[0])",
+            "    return True",
+        ),
+    ],
+    "verifier/compare.py": [
+        Mutation("units ignored", "if a_unit and r_unit and a_unit != r_unit:", "if False:"),
+        Mutation("3 : 1 is 3", "            or is_integer(value)\n", ""),
+        Mutation(
+            "an inequality may turn",
+            "return (op if ratio > 0 else turned) == r.args[0].args[0]",
+            "return True",
+        ),
+        Mutation(
+            "a chain need not agree",
+            "if any(not self.same(value, values[-1]) for value in values[:-1]):",
+            "if False:",
+        ),
+        Mutation(
+            "percent is a hundredth of an integer",
+            "return is_integer(plain) is not True and self.equal(a, r)",
+            "return self.equal(a, r)",
+        ),
+        Mutation("sets with elements left", "return not remaining", "return True"),
+        Mutation(
+            "tuples in any order",
+            "return len(left) == len(right) and all(map(self.same, left, right))",
+            "return self.unordered(left, right)",
+        ),
+        Mutation(
+            "a modulus ignored",
+            '*(Node("mod", node.args) for node in (a, r))',
+            '*(Node("mod", a.args) for node in (a, r))',
+        ),
+        Mutation(
+            "a number in a sum with degrees",
+            "return all(map(in_degrees, node.args))",
+            "return any(map(in_degrees, node.args))",
+        ),
+        Mutation(
+            "numbers and matrices add",
+            'wanted = len(args) if node.op == "add" else 1',
+            'wanted = count if node.op == "add" else 1',
+        ),
+        Mutation("a quotient by a matrix", 'or (node.op == "div" and args[0].op != "matrix"):', "or False:"),
+    ],
+    "verifier/algebra.py": [
+        Mutation("constants at few digits", "SURE_DIGITS = 1_000", "SURE_DIGITS = 30"),
+        Mutation(
+            "names are positive",
+            "return -value if index >= POINTS // 2 and digest[0] % 2 else value",
+            "return value",
+        ),
+        Mutation("expansion not consulted", "difference = expanded(difference)", "difference = difference"),
+        Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
+        Mutation(
+            "infinities are equal",
+            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return False",
+            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return True",
+        ),
+    ],
+    "verifier/sets.py": [
+        Mutation(
+            "open and closed alike",
+            "return bool(flags) and same_value(left.start",
+            "return same_value(left.start",
+        ),
+        Mutation(
+            "a relation read the wrong way",
+            "left, op, right = right, _FLIPPED[op], left",
+            "left, op, right = right, op, left",
+        ),
+        Mutation("a negative factor does not turn", "== (slope > 0)", "== (slope != 0)"),
+        Mutation(
+            "|x| > c is between",
+            'join = sympy.Intersection if op in ("<", "<=") else sympy.Union',
+            "join = sympy.Intersection",
+        ),
+    ],
+    "verifier/judging.py": [
+        Mutation(
+            "boxes although switched off for one",
+            "answer = extract_answer(response, boxed=boxed)",
+            "answer = extract_answer(response)",
+        ),
+    ],
+    "verifier/pool.py": [
+        Mutation("timeouts remembered", "if status is not Status.TIMEOUT:", "if True:"),
+        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
+        Mutation("killed is too big", "Status.TIMEOUT if killed else Status.TOO_BIG", "Status.TIMEOUT"),
+        Mutation(
+            "equal tasks run twice",
+            "if key not in self._pending:  # equal",
+            "if key not in self._pending or self._waiting.append(key):  # equal",
+        ),
+    ],
+    "verifier/worker.py": [
+        Mutation(
+            "no bound on memory",
+            "resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))",
+            "pass",
+        ),
+        Mutation("no alarm", "signal.setitimer(signal.ITIMER_REAL, timeout_s + ALARM_AFTER_S)", "pass"),
+    ],
+    "verifier/recipe.py": [
+        Mutation("the whole response", "response[-TAIL_CHARS:]", "response"),
+        Mutation(
+            "what stands before =", 'text = text.rpartition("=")[2]', 'text = text.partition("=")[2] or text'
+        ),
+    ],
     "distributed/tracking.py": [
         Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
         Mutation("another run each start", "if not file.exists():", "if True:"),
@@ -174,6 +525,7 @@ MUTATIONS = {
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
     "distributed/engine.py": [
+        Mutation("buffers left out of the export", "if n in saved}", "if n not in saved}"),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -322,37 +674,6 @@ MUTATIONS = {
         Mutation(
             "token mean for sample mean", ".sum(dim=1) / _lengths(response_mask)).sum()", ".sum(dim=1)).sum()"
         ),
-        # GSPO and CISPO
-        Mutation(
-            "sum for mean of log-ratios",
-            "(log_ratio.sum(dim=1) / _lengths(response_mask))",
-            "(log_ratio.sum(dim=1))",
-        ),
-        Mutation(
-            "a gradient into the old policy of a response",
-            "_masked(old_logprobs, response_mask).detach()",
-            "_masked(old_logprobs, response_mask)",
-        ),
-        Mutation(
-            "padding in the ratio of a response",
-            "log_ratio = _masked(logprobs, response_mask)",
-            "log_ratio = logprobs",
-        ),
-        Mutation(
-            "token ratios for the response's",
-            "ratio = sequence_ratio(logprobs, old_logprobs, response_mask)",
-            "ratio = masked_ratio(logprobs, old_logprobs, response_mask)",
-        ),
-        Mutation(
-            "weight with a gradient", "response_mask).detach()\n    weight", "response_mask)\n    weight"
-        ),
-        Mutation(
-            "weight not clipped",
-            "weight = ratio.clamp(min=1.0 - clip_eps_low, max=1.0 + clip_eps_high)",
-            "weight = ratio",
-        ),
-        Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
-        Mutation("advantage left out", "return weight * advantages *", "return weight *"),
         # Eq. 8
         Mutation(
             "logprobs under the mask reach the gradient",
@@ -395,6 +716,54 @@ MUTATIONS = {
         Mutation("zero tokens pass", "if not value > 0:", "if value < 0:"),
         Mutation("any mask passes", "if response_mask.dtype != torch.bool:", "if False:"),
         Mutation("shapes may broadcast", "if x.shape != other.shape:", "if x.dim() != other.dim():"),
+    ],
+    "loss_variants.py": [
+        # GSPO and CISPO
+        Mutation(
+            "sum for mean of log-ratios",
+            "(log_ratio.sum(dim=1) / _lengths(response_mask))",
+            "(log_ratio.sum(dim=1))",
+        ),
+        Mutation(
+            "a gradient into the old policy of a response",
+            "_masked(old_logprobs, response_mask).detach()",
+            "_masked(old_logprobs, response_mask)",
+        ),
+        Mutation(
+            "padding in the ratio of a response",
+            "log_ratio = _masked(logprobs, response_mask)",
+            "log_ratio = logprobs",
+        ),
+        Mutation(
+            "token ratios for the response's",
+            "ratio = sequence_ratio(logprobs, old_logprobs, response_mask)",
+            "ratio = masked_ratio(logprobs, old_logprobs, response_mask)",
+        ),
+        Mutation(
+            "weight with a gradient", "response_mask).detach()\n    weight", "response_mask)\n    weight"
+        ),
+        Mutation(
+            "weight not clipped",
+            "weight = ratio.clamp(min=1.0 - clip_eps_low, max=1.0 + clip_eps_high)",
+            "weight = ratio",
+        ),
+        Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
+        Mutation("advantage left out", "return weight * advantages *", "return weight *"),
+        # Dr. GRPO, leave-one-out, dual clip
+        Mutation(
+            "leave-one-out without its factor", "centred * group_size / max(group_size - 1, 1)", "centred"
+        ),
+        Mutation("leave-one-out of a group of one", "max(group_size - 1, 1)", "(group_size - 1)"),
+        Mutation("length of the batch", "/ (num_responses * max_length)", "/ (num_responses * x.shape[1])"),
+        Mutation("length alone", "/ (num_responses * max_length)", "/ max_length"),
+        Mutation(
+            "dual clip counted for all signs",
+            "(advantages < 0) & (ratio > clip_ratio_c)",
+            "(ratio > clip_ratio_c)",
+        ),
+        Mutation(
+            "dual clip counted at padding", "(ratio > clip_ratio_c) & response_mask", "(ratio > clip_ratio_c)"
+        ),
     ],
     "reward.py": [
         # Eq. 7
@@ -515,9 +884,7 @@ MUTATIONS = {
             "one ratio for all variants", "Variant(gspo_surrogate, sequence_ratio)", "Variant(gspo_surrogate)"
         ),
         Mutation("CISPO is DAPO", "Variant(cispo_surrogate)", "Variant(masked_surrogate)"),
-        Mutation(
-            "clip metrics of one side", "Clipping(float(low), float(high)", "Clipping(float(low), float(low)"
-        ),
+        Mutation("clip metrics of one side", "high=float(high)", "high=float(low)"),
         Mutation("GSPO over tokens", 'config.loss_aggregation != "sample_level"', "False"),
         Mutation(
             "dual clip with any variant", 'config.dual_clip and variant is not VARIANTS["dapo"]', "False"
@@ -637,8 +1004,8 @@ MUTATIONS = {
         Mutation("label off by one", "micro.response_ids[mask]", "micro.response_ids.roll(1, 1)[mask]"),
         Mutation(
             "state off by one",
-            "embedding(micro.predictors[mask]",
-            "embedding(micro.predictors.roll(1, 1)[mask]",
+            ", micro.predictors[mask]",
+            ", micro.predictors.roll(1, 1)[mask]",
         ),
         Mutation(
             "values exchanged",
@@ -681,7 +1048,8 @@ MUTATIONS = {
             "grad_weight = grad_logits.T @ hidden[rows]",
         ),
         Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
-        Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),
+        Mutation("own head not scaled", ".float() / temperature", ".float()"),
+        Mutation("train mode computes as in training", "super().train(False)", "super().train(mode)"),
     ],
     "policy/packing.py": [
         Mutation(
@@ -713,10 +1081,6 @@ MUTATIONS = {
             "not buckets or 2 * len(piece.own) < len(buckets[-1][0].own)",
             "not buckets",
         ),
-        Mutation("caps and sinks passed over", "NOT_SUPPORTED & kwargs.keys()", "set[str]()"),
-        Mutation("sinks packed", " and not sinks", ""),
-        Mutation("caps packed", " and softcap is None", ""),
-        Mutation("other layers packed", " and kinds <= PLAIN_LAYERS", ""),
     ],
     "policy/kv_cache.py": [
         Mutation("kept rows begin too late", "rows.starts[keep] - first", "rows.starts[keep]"),
@@ -818,6 +1182,17 @@ MUTATIONS = {
         Mutation("error of writing forgotten", "self.error = self.error or error", "pass"),
     ],
     "run/checkpoint.py": [
+        Mutation("former model stays", "            folder.model.rename(former)", "            return"),
+        Mutation(
+            "former model left over",
+            "partial.rename(folder.model)\n        shutil",
+            "partial.rename(folder.model)\n        str",
+        ),
+        Mutation(
+            "no prompts beside the weights",
+            '"prompt_template": config.prompt_template',
+            '"prompt_template": ""',
+        ),
         Mutation("broken ones taken", "if not problems:\n            _set", "if True:\n            _set"),
         Mutation("oldest first", "for name in reversed(names)]", "for name in names]"),
         Mutation("newest removed", "folder.checkpoints()[:-keep]", "folder.checkpoints()[keep:]"),
@@ -838,6 +1213,7 @@ MUTATIONS = {
         ),
     ],
     "run/folder.py": [
+        Mutation("model may be a link", "self.model.is_symlink() or", ""),
         Mutation("no lock", "            self._take_lock()\n", ""),
         Mutation("every change accepted", "if refused and not config.allow_config_change:", "if False:"),
         Mutation("no change accepted", "if refused and not config.allow_config_change:", "if changed:"),
@@ -885,14 +1261,8 @@ MUTATIONS = {
         ),
         Mutation("resumed from the first step", "range(run.steps_done, run", "range(0, run"),
         Mutation("no model at the end", "    run.export_model()\n", "    pass\n"),
-        Mutation(
-            "filter ignored",
-            "has_mixed_outcomes if config.dynamic_sampling else any_outcome",
-            "has_mixed_outcomes",
-        ),
-        Mutation(
-            "filter never on", "has_mixed_outcomes if config.dynamic_sampling else any_outcome", "any_outcome"
-        ),
+        Mutation("filter ignored", "mixed if config.dynamic_sampling else any_outcome", "mixed"),
+        Mutation("filter never on", "mixed if config.dynamic_sampling else any_outcome", "any_outcome"),
         Mutation("rounds without a limit", "buffer.rounds < config.max_rounds", "buffer.rounds < 10**6"),
         Mutation("every process samples all", "engine.share(prompts)", "prompts"),
         Mutation(
@@ -947,7 +1317,11 @@ MUTATIONS = {
             "batch.rewards.view(-1, config.group_size)",
             "batch.rewards.view(config.group_size, -1).T",
         ),
-        Mutation("std of the recipe always", "unbiased=config.unbiased_std", "unbiased=True"),
+        Mutation(
+            "pass rates ignored",
+            "pass_rate_within(config.min_pass_rate, config.max_pass_rate)",
+            "pass_rate_within(0, 1)",
+        ),
         Mutation(
             "one update a step",
             "minibatches(batch, run.config.responses_per_update)",
@@ -975,8 +1349,22 @@ MUTATIONS = {
     ],
     "run/session.py": [
         Mutation(
-            "data order of seed 0", "PromptStream(prompts, seed=config.seed)", "PromptStream(prompts, seed=0)"
+            "each rank's own date",
+            "[self.prompt_date or date.today().isoformat()])[0]",
+            "[self.prompt_date or date.today().isoformat()])[self.engine.rank]",
         ),
+        Mutation(
+            "date of the checkpoint forgotten",
+            'self.prompt_date or state.get("prompt_date", "")',
+            "self.prompt_date",
+        ),
+        Mutation("position lost with the date", "self.stream.position = position", "pass"),
+        Mutation(
+            "evaluation of another day",
+            "tasks_of_date(self._held_out, self",
+            "(lambda t, *_: t)(self._held_out, self",
+        ),
+        Mutation("data order of seed 0", "seed=self.config.seed, fingerprint", "seed=0, fingerprint"),
         Mutation("no resume", "        if self.config.resume:\n            self._resume()\n", ""),
         Mutation("old estimates weigh as much", "        self.acceptance.end_step()\n", ""),
         Mutation("all groups marked as trained", "[id(group) in trained for group", "[True for group"),
@@ -1171,9 +1559,33 @@ MUTATIONS = {
             "        if False:\n            raise",
         ),
     ],
+    "data/sources.py": [
+        Mutation(
+            "half as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float32(kind)"
+        ),
+        Mutation(
+            "single as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float16(kind)"
+        ),
+        Mutation("single as half", "if types.is_float16(kind) else np.float32", "if True else np.float32"),
+        Mutation("structs passed over", "if types.is_struct(kind) and value is not None:", "if False:"),
+        Mutation("zeros of a decimal", "value.normalize() if", "value if"),
+    ],
     "data/prompts.py": [
         Mutation("beginning doubled", "add_special_tokens=False", "add_special_tokens=True"),
-        Mutation("response not begun", "add_generation_prompt=True", "add_generation_prompt=False"),
+        Mutation("response not begun", "generation_prompt: bool = True", "generation_prompt: bool = False"),
+        Mutation(
+            "date of the clock", "datetime.fromisoformat(date) if date else", "datetime.now() if date else"
+        ),
+        Mutation(
+            "short by the day",
+            "encode_prompt(problem, tokenizer, FIXED_DATE)",
+            "encode_prompt(problem, tokenizer, date)",
+        ),
+        Mutation("template left out", "sha256(repr(tokenizer.chat_template).encode())", "sha256()"),
+        Mutation("problems left out", 'b"\\0" + repr(problem).encode()', 'b""'),
+        Mutation("old checkpoints refused", "known.append(self.items_fingerprint)", "pass"),
+        Mutation("any header accepted", "    if header:", "    if False:"),
+        Mutation("the day is not set", "if not prints_date(tokenizer):", "if True:"),
         Mutation(
             "a prompt of the limit is too long",
             "len(ids) <= max_prompt_length",
@@ -1190,7 +1602,7 @@ MUTATIONS = {
             'random.Random(f"{self.epoch}")',
         ),
         Mutation("order of the file", "random.Random(f", "str(f"),
-        Mutation("other data accepted", 'if state["fingerprint"] != self.fingerprint:', "if False:"),
+        Mutation("other data accepted", 'if state["fingerprint"] not in known:', "if False:"),
         Mutation("resumed at the beginning", 'self.position = int(state["position"])', "self.position = 0"),
     ],
 }

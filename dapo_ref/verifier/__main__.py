@@ -22,7 +22,7 @@ def shown(node: Node) -> str:
 
 
 def as_sympy(node: Node) -> str:
-    """The sympy objects below a tree, largest first; a structure that sympy has no object for is taken apart."""  # noqa: E501
+    """The sympy objects below a tree; a structure that sympy has no object for is taken apart."""
     from dapo_ref.verifier import algebra, sets
     from dapo_ref.verifier.verdict import TooBigError, UndefinedError, UnparsableError
 

@@ -11,7 +11,8 @@ _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\s*(-?\s?[\w.,/]+|\\[dt]?frac\s?\d\d)")
 _JOINED_BOXES = re.compile(
-    r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\}|and|or|和|或)*"  # noqa: E501
+    r"(?:[\s$,;.&~、，]|\\[\[\](),;!\\ ]|\\q?quad|and|or|和|或"
+    r"|\\(?:text|mbox|textrm)\s*\{\s*(?:and|or|,)*\s*\})*"
     r"|[^.\n]{0,60}\b(?:and|or)\b[^.\n]{0,60}"
 )
 _MOVES_ON = re.compile(
@@ -19,13 +20,14 @@ _MOVES_ON = re.compile(
 )
 _TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
 _MARKDOWN = re.compile(r"\*\*|__|`")
+_EMPHASIS = re.compile(r"(?<![\w)}\]])\*\*|\*\*(?![\w({\\-])|__|`")  # 2**10 is a power
 _WRAPPING = " \t\r\n\"'“”*∎■□✓✔✅🎉"
 _SENTENCE_END = re.compile(r"(?<!\.)[.!。।](?!\.)(?=\s+[A-Z\[(\"'\u4e00-\u9fff]|\s*$)|(?<=\d)。")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
 _PROSE_OR_VERB = re.compile(rf"{_PROSE.pattern}|\bis\b|[^\W\d_a-zA-Z]")
 RETRACTION = re.compile(
-    r"\b(?:wrong|incorrect|actually|wait|sorry|mistake|correction|oops|instead|rather|should (?:be|have been)|"  # noqa: E501
-    r"recheck|reconsider|not correct|alternatively)\b",
+    r"\b(?:wrong|incorrect|actually|wait|sorry|mistake|correction|oops|instead|rather"
+    r"|should (?:be|have been)|recheck|reconsider|not correct|alternatively)\b",
     re.IGNORECASE,
 )
 _NEGATION = re.compile(
@@ -41,11 +43,12 @@ _VERBS = (
 _VERB = re.compile(_VERBS)
 _VERB_WITH_NUMBER = re.compile(_VERBS + r"[$\\({]{0,3}-?\d")
 _LEAD = re.compile(
-    r"^\s*(?:(?:approximately|exactly|about|roughly|around|only|just)(?=[\s$\\])|≈|~|\\approx|\\sim)\s*",
+    r"^\s*(?:\\(?:textbf|text|mathrm|mathbf)\s*\{\s*\([A-E]\)\s*\}(?:\s|~|\\[ ,;]|\\quad)*(?=[-$\d]|\\[dtf])"
+    r"|(?:approximately|exactly|about|roughly|around|only|just|an?\stotal\sof)(?=[\s$\\])|≈|~|\\approx|\\sim)\s*",
     re.IGNORECASE,
 )
 _TAIL = re.compile(
-    r"(?:\s*\((?:since|because|as|for|by|from|using|where|i\.e\.|see|approximately|approx\.?|about|≈|\\approx)\s?[^()]*(?:\([^()]*\)[^()]*)*\)"
+    r"(?:\s*\((?:since|because|as|for|by|from|using|where|i\.e\.|see|exactly|approximately|approx\.?|about|≈|\\approx)\s?[^()]*(?:\([^()]*\)[^()]*)*\)"
     r"|[\s—–]+(?:because|since|as\s(?:desired|required|claimed|needed))\b.{0,300}"
     r"|,\s+(?:in total|in all|so|since|because|which|where|when|as|hence|thus|therefore)\b.{0,300}"
     r"|\s+(?:is|as)\s(?:the|our|my)\s(?:\w+\s)?answer|\s*(?:です|となります|である|입니다|이다|है|हैं))[\s.。।]*$",
@@ -130,7 +133,7 @@ def clean(text: str, joined: bool = False) -> str:
         return text
     if "<" in text:
         text = _TAG.sub(" ", text)
-    if "**" in text or "__" in text or "`" in text:
+    if _EMPHASIS.search(text):
         text = _MARKDOWN.sub(" ", text)
     for _ in range(3):
         if any(macro in text for macro in _BOX_MACROS):

@@ -111,7 +111,7 @@ class Comparison:
         return self.unordered(list(map(strip_name, left)), list(map(strip_name, right)))
 
     def same_ratios(self, a: Node, r: Node) -> bool:
-        """3 : 4 = 6 : 8, and 3 : 4 is 3/4, which is never taken for an integer; times of day are no ratios."""  # noqa: E501
+        """3 : 4 = 6 : 8, and 3 : 4 is 3/4, but never an integer; times of day are no ratios."""
         if a.op == r.op == "ratio":
             if len(a.args) != len(r.args) or not all(map(is_expression, (*a.args, *r.args))):
                 return False
@@ -270,7 +270,7 @@ class Comparison:
         return self.equal(a, r)
 
     def same_percent(self, a: Node, r: Node) -> bool:
-        """28 % is 28 (a percent sign is a unit that may be left out) and 0.28, but never an integer's 100-fold."""  # noqa: E501
+        """28 % is 28 (the sign is a unit that may be left out) and 0.28, but never an integer's 100-fold."""
         share = None if symbols(r) or contains(r, "percent") else exact_value(r)
         if (share is None or not 0 < share < 1) and self.equal(bare(a, "percent"), bare(r, "percent")):
             return True
@@ -283,6 +283,7 @@ class Comparison:
         """Whether two expressions have the same value."""
         if a == r:
             return True
+        a, r = written_out(a), written_out(r)
         if a.op == r.op == "matrix":
             rows = [list(node.args) for node in (a, r)]
             same_shape = len(rows[0]) == len(rows[1]) and len(rows[0][0].args) == len(rows[1][0].args)
@@ -297,18 +298,38 @@ class Comparison:
         self.require_symbolic()
         from dapo_ref.verifier import algebra
 
-        return algebra.same_object(algebra.build(a), algebra.build(r))
+        return algebra.same_value(algebra.build(a), algebra.build(r))
 
 
 def choose_reading(node: Node, other: Node) -> Node:
-    """A comma read in two ways: a list where the other side has several values, else a number; a decimal comma
-    only where the other side is a number but no integer."""  # noqa: E501
+    """A comma read in two ways: a list where the other side has several values, else a number.
+
+    A decimal comma is read only where the other side is a number but no integer.
+    """
     if node.op != "either":
         return node
     number, several = node.args
     if other.op in _SETS | {"list"}:
         return several
     return number if is_integer(number) or is_integer(other) is False else several
+
+
+def written_out(node: Node) -> Node:
+    """Sums and multiples of matrices as one matrix, entry by entry: A + B, 2 A, A/3, −A."""
+    if node.op not in ("add", "mul", "div", "neg"):
+        return node
+    args = tuple(map(written_out, node.args))
+    shapes = {(len(arg.args), len(arg.args[0].args)) for arg in args if arg.op == "matrix"}
+    count = sum(arg.op == "matrix" for arg in args)
+    wanted = len(args) if node.op == "add" else 1
+    if count != wanted or len(shapes) != 1 or (node.op == "div" and args[0].op != "matrix"):
+        return node
+    ((rows, columns),) = shapes
+
+    def entry(i: int, j: int) -> Node:
+        return Node(node.op, tuple(arg.args[i].args[j] if arg.op == "matrix" else arg for arg in args))
+
+    return Node("matrix", tuple(Node("row", tuple(entry(i, j) for j in range(columns))) for i in range(rows)))
 
 
 def letter(node: Node) -> str | None:

@@ -21,7 +21,7 @@ from dapo_ref.verifier.verdict import (
     UndefinedError,
     UnparsableError,
 )
-from dapo_ref.verifier.vocabulary import NO_SOLUTION
+from dapo_ref.verifier.vocabulary import NO_SOLUTION, REAL_NUMBERS, SAME_WORDS
 
 _INTEGER = re.compile(r"[+-]?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)", re.ASCII)
 _TEXT_MACRO = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit|textrm|operatorname)\s*\{([^{}\\]*)\}")
@@ -30,6 +30,8 @@ _SPELLING = re.compile(
     r"\\[dt]frac(?![A-Za-z])|\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:! ]|\\displaystyle|\$"
 )
 _BLANK = re.compile(r"\s+|(?<=\w)\s+(?=\w)")
+
+_SPOKEN_SETS: dict[str | None, Node] = {"∅": Node("set", ()), "ℝ": Node("sym", ("mathbb_R",))}
 
 
 @dataclass
@@ -50,13 +52,15 @@ def read_integer(text: str) -> int | None:
 
 
 def read_words(text: str) -> str | None:
-    """A text that is one word of three letters or more, or several words, without case; None for any other."""  # noqa: E501
+    """A text that is one word of three letters or more, or several words, without case; else None."""
     match = _WORDS.fullmatch(_TEXT_MACRO.sub(r"\1", text).strip("$. \t\n"))
     if match is None:
         return None
     found = re.sub(r"^(?:an?|the) ", "", " ".join(match[1].casefold().split()))
-    if found.replace(" ", "") in NO_SOLUTION:
-        return "∅"
+    for name, spoken in (("∅", NO_SOLUTION), ("ℝ", REAL_NUMBERS)):
+        if found.replace(" ", "") in spoken:
+            return name
+    found = SAME_WORDS.get(found, found)
     return found if len(found) > 2 or found == "no" else None
 
 
@@ -106,9 +110,8 @@ def decide(answer: str, reference: str, *, symbolic: bool) -> Decision:
     if None not in words and (words[0] == words[1] or " " in f"{words[0]}{words[1]}"):
         return Decision(Status.CORRECT if words[0] == words[1] else Status.WRONG, "words")
     try:
-        a = Node("set", ()) if words[0] == "∅" else parse(answer)
-        if words[1] == "∅":
-            r = Node("set", ())
+        a = _SPOKEN_SETS[words[0]] if words[0] in _SPOKEN_SETS else parse(answer)
+        r = _SPOKEN_SETS.get(words[1], r)
     except (TooBigError, RecursionError) as error:
         return Decision(Status.TOO_BIG, f"parsing: {error}")
     except UnparsableError as error:

@@ -1,4 +1,4 @@
-"""The fast path: exact values of rational arithmetic without sympy, every bound checked before its operation."""  # noqa: E501
+"""The fast path: exact rational arithmetic without sympy, every bound checked before its operation."""
 
 import math
 from fractions import Fraction

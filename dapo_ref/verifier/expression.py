@@ -4,6 +4,8 @@ Lowest to highest: `choose`, `+ −`, `· / mod` and juxtaposition, unary sign, 
 numbers never multiply by standing side by side, and an integer before a proper fraction is a mixed number.
 """
 
+from fractions import Fraction
+
 from dapo_ref.verifier import vocabulary
 from dapo_ref.verifier.cursor import Cursor, number
 from dapo_ref.verifier.tokens import Token
@@ -249,9 +251,9 @@ class ExpressionParser(Cursor):
         elif self.sees("num") and self.peek().space and self.sees("op", "/", 1) and self.sees("num", None, 2):
             top, bottom = num(number(self.peek().text)), num(number(self.peek(2).text))
             self.pos += 3
-        if top.op == bottom.op == "num" and 0 < top.args[0] < bottom.args[0]:  # noqa: SIM102
-            if top.args[0].denominator == bottom.args[0].denominator == 1:
-                return num(top.args[0] / bottom.args[0])
+        p, q = (part.args[0] if part.op == "num" else Fraction(0) for part in (top, bottom))
+        if 0 < p < q and p.denominator == q.denominator == 1:
+            return num(p / q)
         self.pos, self.tokens = saved, saved_tokens
         return None
 

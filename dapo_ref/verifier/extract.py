@@ -3,7 +3,7 @@
 In this order: the last `Answer:` label that opens a line or a sentence; the last run of boxes (by
 configuration); an `<answer>` tag; the last sentence of the form "the answer is …"; a response that ends in
 bold, whose only sentence holds one formula, or whose last sentence concludes ("Therefore, …") with its only
-number. A number that nothing marks as the answer is never fished for.
+number; a last line `#### 25`. A number that nothing marks as the answer is never fished for.
 """
 
 import re
@@ -22,34 +22,14 @@ NEAR_CHARS = 500
 MAX_LABELS = 50  # looked at, from the last one back
 
 _LABEL_WORDS = ("answer", "答案")
-_FOREIGN_LABEL_WORDS = (
-    *(
-        "réponse",
-        "antwort",
-        "respuesta",
-        "resposta",
-        "risposta",
-        "ответ",
-        "відповідь",
-        "答え",
-        "解答",
-        "回答",
-        "答",
-    ),
-    *(
-        "정답",
-        "답",
-        "الإجابة",
-        "الجواب",
-        "उत्तर",
-        "cevap",
-        "yanıt",
-        "odpowiedź",
-        "đáp án",
-        "đáp số",
-        "jawaban",
-    ),
-    *("antwoord", "svar", "απάντηση", "คำตอบ", "válasz", "răspuns", "پاسخ"),
+_FOREIGN_LABEL_WORDS = tuple(
+    """
+    réponse, antwort, respuesta, resposta, risposta, ответ, відповідь, 答え, 解答, 回答, 答, 정답, 답,
+    الإجابة, الجواب, उत्तर, cevap, yanıt, odpowiedź, đáp án, đáp số, jawaban, antwoord, svar, απάντηση,
+    คำตอบ, válasz, răspuns, پاسخ
+    """.strip()
+    .replace("\n    ", " ")
+    .split(", ")
 )
 _AFTER_LABEL = re.compile(r"s?(?:\s\w{2,14})?\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
 _HEADING_END = re.compile(r"s?[*_ \t]{0,6}\r?\n")
@@ -64,8 +44,8 @@ _BEFORE_LABEL = re.compile(
 _HEADING = re.compile(rf"^\s{{0,4}}[*#_\s>-]{{1,8}}(?:{_QUALIFIER}\s{{0,3}}){{0,3}}$", re.IGNORECASE)
 _PHRASE = re.compile(
     r"s?(?:\s(?:final|finale|finala|ostateczna))?(?:\s{0,3}to\s[\w\s]{1,40})?\s{0,3}"
-    r"(?:(?:(?:is|are|was|equals|would be|should be|must be|will be|est|ist|es|é|è|är|to|là|adalah|равен|هو|هي)(?!\w)"  # noqa: E501
-    r"|[是为為は은는=])\s{0,3}[:：]?|(?=\s?(?:\\\(|\\\[|\$|\d+\sहै)))",
+    r"(?:(?:(?:is|are|was|equals|(?:would|should|must|will) be|est|ist|lautet|es|é|è|är|to|là|adalah|равен"
+    r"|هو|هي)(?!\w)|[是为為は은는=])\s{0,3}[:：]?|(?=\s?(?:\\\(|\\\[|\$|\d+\sहै)))",
     re.IGNORECASE,
 )
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
@@ -73,6 +53,7 @@ _FORMULA = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500
 _CONCLUSION = re.compile(
     r"(?<!\w)(?:Therefore|Thus|Hence|So|Consequently|In conclusion|Donc|Daher|因此|所以|इसलिए|لذا)(?=[\s,，])"
 )
+_HASHES = re.compile(r"(?:^|\n)####[ \t]+([-+$]{0,3}\d(?:[\d,./]*\d)?[$%]?)\s*$")  # no heading
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
 _DENIAL = re.compile(r"\b(?:not|no|never|cannot|if|or|maybe|wrong|incorrect)\b|n't|不|非", re.IGNORECASE)
 
@@ -100,7 +81,7 @@ def extract_answer(
         answer = labelled(tail, words, boxed)
         if answer is not None:
             return answer or None
-    ways = (tagged, phrased, emphasised, concluded)
+    ways = (tagged, phrased, emphasised, concluded, hashed)
     answer = last_boxes(tail, REGION_CHARS) if boxed else None
     return answer if answer is not None else next((found for way in ways if (found := way(tail))), None)
 
@@ -242,3 +223,9 @@ def concluded(tail: str) -> str | None:
     if len(numbers) != 1 or re.search(r"[.。]\s", sentence) or _DENIAL.search(sentence):
         return None
     return None if {"\\", "$"} & set(sentence) else clean(numbers[0])
+
+
+def hashed(tail: str) -> str | None:
+    """A last line `#### 25`, as in GSM8K."""
+    match = _HASHES.search(tail, max(0, len(tail) - NEAR_CHARS))
+    return clean(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""A response against a reference, in the caller where that is safe and in one shared worker where it is not."""  # noqa: E501
+"""A response against a reference, in the caller where that is safe, else in one shared worker."""
 
 import os
 import threading

@@ -31,7 +31,7 @@ def is_name(node: Node) -> bool:
 
 
 def is_asked(node: Node, integer: bool) -> bool:
-    """Whether a problem may ask for this side: a name, m + n, x − y, and sin x where the value is no integer."""  # noqa: E501
+    """Whether a problem may ask for this side: a name, m + n, x − y, sin x where the value is no integer."""
     if node.op == "add":
         return all(is_name(term.args[0] if term.op == "neg" else term) for term in node.args)
     if node.op in ("floor", "ceil"):

@@ -17,6 +17,7 @@ from dapo_ref.verifier.tree import (
     STRUCTURES,
     Node,
     contains,
+    negative,
     num,
     relation,
     rewrite,
@@ -248,7 +249,7 @@ class Parser(ExpressionParser):
         return Node(brackets, inner.args) if inner.op == "list" else inner
 
     def environment(self, name: str) -> Node:
-        """A matrix: rows of expressions; `vmatrix` is its determinant; `cases` and others are kept apart."""
+        """A matrix: rows of expressions. `vmatrix` is its determinant, `cases` a tuple of its rows."""
         rows: list[list[Node]] = [[]]
         self.descend()
         while not self.accept("end", name):
@@ -269,10 +270,20 @@ class Parser(ExpressionParser):
             raise UnparsableError("rows of different lengths")
         if name == "cases":
             return Node("()", tuple(Node("()", tuple(row)) for row in rows))
-        if not name.endswith(("matrix", "array")):
-            raise UnparsableError("an unknown environment")
-        matrix = Node("matrix", tuple(Node("row", tuple(row)) for row in rows))
-        return Node("fn:det", (matrix,)) if name == "vmatrix" else matrix
+        if name == "vmatrix" and len(rows) == len(rows[0]) <= 4:
+            return determinant(rows)
+        if name not in vocabulary.MATRICES:
+            raise UnsupportedError("an unknown environment")
+        return Node("matrix", tuple(Node("row", tuple(row)) for row in rows))
+
+
+def determinant(rows: list[list[Node]]) -> Node:
+    """The determinant of a small square of expressions, expanded along its first row."""
+    if len(rows) == 1:
+        return rows[0][0]
+    minors = (determinant([row[:k] + row[k + 1 :] for row in rows[1:]]) for k in range(len(rows)))
+    terms = (times(entry, minor) for entry, minor in zip(rows[0], minors, strict=True))
+    return Node("add", tuple(negative(term) if k % 2 else term for k, term in enumerate(terms)))
 
 
 def unit_name(powers: dict[str, int]) -> str:

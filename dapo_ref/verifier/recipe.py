@@ -16,37 +16,12 @@ _REWRITTEN = (
     *(("an ", ""), ("a ", ""), (".$", "$"), ("\\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text")),
     *((",\\text{and}", ","), ("\\text{and}", ","), ("\\text{m}", "\\text{}")),
 )
-_DELETED = (
-    *[
-        "square",
-        "ways",
-        "integers",
-        "dollars",
-        "mph",
-        "inches",
-        "hours",
-        "km",
-        "units",
-        "\\ldots",
-        "sue",
-        "points",
-        "feet",
-        "minutes",
-        "digits",
-    ],
-    *[
-        "cents",
-        "degrees",
-        "cm",
-        "gm",
-        "pounds",
-        "meters",
-        "meals",
-        "edges",
-        "students",
-        "childrentickets",
-        "multiples",
-    ],
+_WORDS = """
+    square ways integers dollars mph inches hours km units \\ldots sue points feet minutes digits
+    cents degrees cm gm pounds meters meals edges students childrentickets multiples
+"""
+_DELETED = (  # in this order
+    *_WORDS.split(),
     *("\\text{s}", "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3", "\\text{\n}", "\\text{}"),
     *("\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots"),
 )
@@ -64,10 +39,8 @@ def last_labelled(text: str) -> str:
             end = text.find("\n", pos)
             end = len(text) if end < 0 else end
             best, pos = text[pos:end], end
-        elif blanks := match[1].replace(
-            "\n", ""
-        ):  # nothing but blanks follows: the recipe takes the last one
-            best = blanks[-1]
+        elif blanks := match[1].replace("\n", ""):
+            best = blanks[-1]  # nothing but blanks follows: the recipe takes the last one
     return best
 
 
@@ -110,7 +83,7 @@ def normalise(text: str) -> str:
 
 
 def recipe_judge(response: str, reference: str) -> Verdict:
-    """Decide one response by the recipe's rule: `correct`, `wrong` or `no_answer`, with the rewritten text."""  # noqa: E501
+    """Decide one response by the recipe's rule: `correct`, `wrong` or `no_answer`, and the rewritten text."""
     answer = normalise(last_labelled(response[-TAIL_CHARS:]))
     if answer == normalise(reference):
         return Verdict.of(Status.CORRECT, answer)

@@ -5,8 +5,9 @@ from typing import Any
 import sympy
 
 from dapo_ref.verifier.algebra import build, same_value
+from dapo_ref.verifier.exact import exact_value
 from dapo_ref.verifier.names import is_expression, is_name
-from dapo_ref.verifier.tree import Node, symbols, walk
+from dapo_ref.verifier.tree import Node, negative, symbols, walk
 from dapo_ref.verifier.verdict import TooBigError, UndefinedError, UnparsableError
 
 MAX_SOLVED_NODES = 30
@@ -69,9 +70,14 @@ def condition(node: Node) -> Any:
 
 
 def link(left: Node, op: str, right: Node) -> Any:
-    """One relation: a ray or all but a point where a name is compared, else sympy's solution if it is small."""  # noqa: E501
-    if is_name(right) and not symbols(left):
+    """One relation: a ray where it is linear, its two halves where it is |x| < c, else sympy's solution."""
+    if not symbols(left):
         left, op, right = right, _FLIPPED[op], left
+    if (
+        left.op == "abs" and not symbols(right) and (exact_value(right) or 0) > 0 and op != "!="
+    ):  # |x| < 1 is −1 < x < 1
+        join = sympy.Intersection if op in ("<", "<=") else sympy.Union
+        return join(link(left.args[0], op, right), link(left.args[0], _FLIPPED[op], negative(right)))
     if is_name(left) and not symbols(right):
         bound = build(right)
         if op == "!=":
@@ -91,7 +97,16 @@ def link(left: Node, op: str, right: Node) -> Any:
     relation = kinds[op](build(left), build(right))
     if relation in (sympy.true, sympy.false):
         raise UnparsableError("a condition that says nothing")
-    return relation.as_set()
+    (name,) = relation.free_symbols
+    difference = relation.lhs - relation.rhs
+    slope = difference.diff(name)
+    if slope.is_Rational and op != "!=":
+        bound = -difference.subs(name, 0) / slope
+        below = (relation.rel_op in ("<", "<=")) == (slope > 0)
+        is_open = relation.rel_op in ("<", ">")
+        ends = (-sympy.oo, bound) if below else (bound, sympy.oo)
+        return interval(*ends, below or is_open, not below or is_open)
+    return sympy.solveset(relation, name, sympy.Reals)
 
 
 def same_set(left: Any, right: Any) -> bool:

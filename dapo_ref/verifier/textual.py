@@ -26,6 +26,7 @@ _COMMANDS = {
     **{"ϕ": "phi", "φ": "varphi", "λ": "lambda", "μ": "mu", "ω": "omega", "∠": "angle", "△": "triangle"},
     **{"→": "to", "⇒": "Rightarrow", "∖": "setminus", "∣": "mid"},
 }
+_FRACTIONS = "½12 ⅓13 ⅔23 ¼14 ¾34 ⅕15 ⅖25 ⅗35 ⅘45 ⅙16 ⅚56 ⅛18 ⅜38 ⅝58 ⅞78"
 _SYMBOLS = {
     **dict.fromkeys("−–—‒‐‑﹣⁃", "-"),
     **dict.fromkeys("×⋅·∙•∗⨯", "*"),
@@ -37,10 +38,8 @@ _SYMBOLS = {
     **{char: f"\\{name} " for char, name in _COMMANDS.items()},
     **{"。": ".", "∶": ":", "∛": "\\sqrt[3] ", "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}"},
     **{"°": "^\\circ ", "℃": "^\\circ ", "º": "^\\circ "},
-    **{char: f"\\frac{{{text[0]}}}{{{text[1]}}}" for char, text in zip(
-        "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞", ["12", "13", "23", "14", "34", "15", "25", "35", "45", "16", "56", "18", "38", "58", "78"], strict=True  # noqa: E501
-    )},
-}  # fmt: skip
+    **{fraction[0]: f"\\frac{{{fraction[1]}}}{{{fraction[2]}}}" for fraction in _FRACTIONS.split()},
+}
 
 
 def _plain(char: str) -> str:

@@ -28,12 +28,12 @@ _NUMBER_INSIDE = re.compile(
     rf"[1-9]\d{{0,2}}(?:{_GROUP_MARK}\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
 )
 _NUMBER_OUTSIDE = re.compile(
-    rf"[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d{{1,2}}(?!\d)"  # 1.234,5
+    rf"[1-9]\d{{0,2}}(?:(?:\.\d{{3}})+,\d{{1,2}}(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d|[.,]\d))"  # 1.234,5
     rf"|[1-9]\d{{0,2}}(?:(?:{_GROUP_MARK}|,)\d{{3}})+(?!\d){_TAIL}"
     rf"|[1-9]\d?(?:,\d\d)+,\d{{3}}(?!\d|,\d)|{_PLAIN_NUMBER}",  # 12,34,567
     re.ASCII,
 )
-_EUROPEAN = re.compile(r"\d+(?:\.\d{3})+,\d{1,2}", re.ASCII)
+_EUROPEAN = re.compile(r"\d+(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})", re.ASCII)
 _GROUP_MARKS = re.compile(r"[^\d.eE+-]", re.ASCII)
 _ELLIPSIS = r"\s?(?:\.{3}|\\l?dots(?![a-z])|\\cdots)"
 _RECURRING = re.compile(
@@ -53,6 +53,7 @@ _KINDS = {
 _PAIRS = {pair: ("rel", op) for pair, op in vocabulary.RELATIONS.items()} | {"**": ("op", "^")}
 _WORD = re.compile(r"[^\W\d_]+")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
+_SIGN_ALONE = re.compile(r"\s*([+-])\s*\}")  # {-}5
 _OUT_OF = re.compile(r"\s+of\s+(?=\d)")
 
 
@@ -158,6 +159,9 @@ class _Tokenizer:
             self.emit(*_PAIRS[pair])
         elif char == "{" and self.text[self.pos :].lstrip()[:1] == "}" and self.fits_nothing():
             self.pos = self.text.index("}", self.pos) + 1  # {}5
+        elif char == "{" and (sign := _SIGN_ALONE.match(self.text, self.pos)) and self.fits_nothing():
+            self.pos = sign.end()
+            self.emit("op", sign[1])
         elif kind:
             if char in "()[]":
                 self.depth = max(0, self.depth + (1 if kind == "open" else -1))
@@ -177,6 +181,8 @@ class _Tokenizer:
         if word == "out" and self.after_value() and (match := _OUT_OF.match(self.text, self.pos)):
             self.pos = match.end()
             self.emit("op", "/")
+        elif word == "to" and self.after_value():
+            self.emit("op", ":")
         elif self.after_value() and word in ("min", "degree", "degrees", "deg"):
             self.emit(*(("text", word) if word == "min" else ("deg", "deg")))
         elif kind and (kind != "sep" or self.tokens or self.prose):
@@ -263,16 +269,18 @@ class _Tokenizer:
         """`\\text{…}` and fonts: joiners, units and words become text, anything else is read as maths."""
         while self.text[self.pos : self.pos + 1] == " ":
             self.pos += 1
-        if self.text[self.pos : self.pos + 1] != "{":
+        following = self.text[self.pos : self.pos + 1]
+        if following != "{" and not (name == "\\mathbb" and following.isalpha()):
             self.space = True
             return
-        content = self.group().strip()
+        self.pos += following != "{"
+        content = self.group().strip() if following == "{" else following
         letters = content.rstrip(". ")
         if name == "\\mathbb" and letters in ("R", "Z", "N", "Q", "C"):
             self.emit("id", f"mathbb_{letters}")
         elif self.after_value() and letters in vocabulary.LETTER_UNITS and name != "\\mathbf":
             self.emit("text", letters)
-        elif content:
+        elif content not in ("", "."):
             is_prose = name in vocabulary.TEXT_MACROS or (name == "\\mathrm" and len(letters) > 1)
             self.inline(content, prose=is_prose and self.after_value())
         else:

@@ -10,10 +10,10 @@ class Node(NamedTuple):
 
     Leaves: `num` (a Fraction), `sym` (a name), `const` (pi, e, i, oo), `text` (words), `ops` (of a relation).
     Expressions: `add mul neg div pow root pm mp fact binom abs floor ceil mod log deg percent` and
-    `fn:NAME`; `matrix` of `row`. Values: `unit` (value, unit), `congruent` (value, modulus). Structures:
-    `list` (bare), `set`, the brackets `() [] (] [)`, `ratio`, `clock`, `cup cap setminus`, `builder` (element,
-    condition), and `rel` (ops, side, side, …).
-    """  # noqa: E501
+    `fn:NAME`; `matrix` of `row`. Values: `unit` (value, unit), `congruent` (value, modulus).
+    Structures: `list` (bare), `set`, the brackets `() [] (] [)`, `ratio`, `clock`, `cup cap setminus`,
+    `builder` (element, condition), and `rel` (ops, side, side, …).
+    """
 
     op: str
     args: tuple[Any, ...]

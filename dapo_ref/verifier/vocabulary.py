@@ -16,26 +16,13 @@ GREEK = words(
     "tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar"
 )
 _UNEVALUATED = words("int iint oint sum prod lim limsup liminf partial forall exists nabla bigcup bigcap")
-RELATIONS = {
-    "=": "=",
-    "<": "<",
-    ">": ">",
-    "<=": "<=",
-    ">=": ">=",
-    "==": "=",
-    "!=": "!=",
-    ":=": "=",
-    "~~": "~",
-}
+RELATIONS = {op: op for op in ("=", "<", ">", "<=", ">=", "!=")} | {"==": "=", ":=": "=", "~~": "~"}
 COMMANDS = {  # command → kind and text of its token
     **{f"\\{name}": ("func", name) for name in FUNCTIONS},
     **{f"\\{name}": ("id", name) for name in GREEK},
     **{f"\\{name}": ("id", f"\\{name}") for name in ("angle", "triangle", "measuredangle")},
-    **{
-        f"\\{name}": ("arrow", f"\\{name}")
-        for name in ["to", "rightarrow", "Rightarrow", "implies", "mapsto"]
-    },
-    **{f"\\{name}": ("setop", name) for name in ("cup", "cap", "setminus")},
+    **{f"\\{name}": ("arrow", f"\\{name}") for name in words("to rightarrow Rightarrow implies mapsto")},
+    **{f"\\{name}": ("setop", name) for name in words("cup cap setminus")},
     **{f"\\{name}": ("big", f"\\{name}") for name in _UNEVALUATED},
     **{
         command: (line.split()[0], line.split()[1])
@@ -87,7 +74,7 @@ COMMANDS = {  # command → kind and text of its token
 IGNORED = words(
     r"\left \right \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \displaystyle \textstyle "
     r"\limits \nolimits \( \) \[ \] \, \; \: \! \> \space \thinspace \rm \bf \it \hfill \nonumber "
-    r"\therefore \tiny \small \normalsize \large \Large \LARGE \huge \Huge"
+    r"\therefore \qed \square \blacksquare \tiny \small \normalsize \large \Large \LARGE \huge \Huge"
 ) | {"\\ ", "\\\n", "\\\t"}
 WITH_SETTING = words(r"\color \textcolor \phantom \hphantom \vphantom \hspace \vspace \label \tag")
 TEXT_MACROS = words(r"\text \mbox \textrm \textbf \textit \textsf \texttt \textnormal \hbox")
@@ -104,82 +91,36 @@ WORDS = {  # plain words, likewise
     **{currency: ("cur", currency) for currency in ("usd", "eur", "rs", "inr")},
     **{"pi": ("const", "pi"), "mod": ("op", "mod")},
 }
+MATRICES = words("matrix pmatrix bmatrix Bmatrix smallmatrix array")
 VOWELS = frozenset("aeiouyAEIOUY")
 NO_SOLUTION = words(
     "none nosolution nosolutions norealsolution norealsolutions nosuchnumber emptyset theemptyset noroots "
     "norealroots nointegersolutions nopositiveintegersolutions thereisnosolution therearenosolutions "
     "norealnumbers nosuchvalues nosuchintegers nosuchnumbers keinelösung pasdesolution sinsolución 无解"
 )
+REAL_NUMBERS = words("allrealnumbers allreals realnumbers therealnumbers setofallrealnumbers")
+SAME_WORDS = {"dne": "does not exist"}
 
 LETTER_UNITS = words("m g s h L l N J W V K A")
 # What a word after a value may be. A measure has one name, so that two different ones can be told apart …
+_MEASURES = """
+    cm centimeter centimetre 厘米 | mm millimeter millimetre 毫米 | nm nanometer | dm decimeter
+    km kilometer kilometre 千米 公里 км | m meter metre 米 метр | inch in | foot ft feet
+    yard yd | mile mi
+    acre | hectare ha | second s sec 秒 | minute min 分钟 分鐘 минут | ms | week 周 semaine woche semana
+    hour h hr 小时 小時 時間 heure stunde stunden hora часов | day 天 jour tage días
+    month 个月 個月 mois monat monate | year yr 年 jahr jahre año лет
+    gram g 克 | kg kilogram kilo 千克 公斤 кг | mg milligram | pound lb | ounce oz | ton tonne 吨
+    L l liter litre 升 | mL milliliter millilitre 毫升 | gallon gal | quart qt | pint
+    dollar usd buck 美元 | cent ct penny pennie | euro eur 欧元 | yuan rmb 元 | rupee rs | yen 円 | won 원
+    peso | N newton | J joule | W watt | kW | V volt | K kelvin | A ampere amp | Hz hertz | kWh | mol mole
+    calorie cal | mph | kph kmh | rpm | rad radian | MB megabyte | GB gigabyte | bit | byte
+    celsius | fahrenheit | pascal pa | ohm | рубль рублей
+"""
 MEASURES = {
-    spelling: entry.split()[0]
-    for entry in [
-        "\n        cm centimeter centimetre",
-        " mm millimeter millimetre",
-        " nm nanometer",
-        " km kilometer kilometre",
-        " m meter metre",
-        "\n        dm decimeter",
-        " inch in",
-        " foot ft feet",
-        " yard yd",
-        " mile mi",
-        " acre",
-        " hectare ha",
-        " second s sec",
-        " minute min",
-        "\n        hour h hr",
-        " day",
-        " ms",
-        " week",
-        " month",
-        " year yr",
-        " gram g",
-        " kg kilogram kilo",
-        " mg milligram",
-        " pound lb",
-        " ounce oz",
-        "\n        ton tonne",
-        " L l liter litre",
-        " mL milliliter millilitre",
-        " gallon gal",
-        " quart qt",
-        " pint",
-        " dollar usd buck",
-        "\n        cent ct penny pennie",
-        " euro eur",
-        " yuan rmb",
-        " rupee rs",
-        " yen",
-        " won",
-        " peso",
-        " N newton",
-        " J joule",
-        " W watt",
-        " kW",
-        " V volt",
-        "\n        K kelvin",
-        " A ampere amp",
-        " Hz hertz",
-        " kWh",
-        " mol mole",
-        " calorie cal",
-        " mph",
-        " kph kmh",
-        " rpm",
-        " rad radian",
-        " MB megabyte",
-        "\n        GB gigabyte",
-        " bit",
-        " byte",
-        " celsius",
-        " fahrenheit",
-        " pascal pa",
-        " ohm\n    ",
-    ]
-    for spelling in entry.casefold().split()
+    spelling: names.split()[0]
+    for names in _MEASURES.replace("\n", "|").split("|")
+    for spelling in names.casefold().split()
 }
 # … and what is counted says nothing about the value.
 COUNTED = words("""
@@ -206,6 +147,9 @@ COUNTED = words("""
     driver kitten deer lion monkey elephant frog spider snake muffin brownie donut burger fry hamburger
     lollipop peanut raisin olive onion pepper bean rice nut berry strawberry cherry mango kiwi melon
     watermelon pumpkin
+    个 個 颗 只 隻 本 条 條 张 張 人 名 位 岁 歲 次 回 种 種
+    块 塊 枚 页 頁 件 台 辆 棵 朵 瓶 盒 袋 包 双 杯 碗 通り 개 명 마리
+    personne élève fois euros personen stück kinder persona persone niño personas vez veces человек
 """)
 DIMENSION_WORDS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 AFTER_DIMENSION = {"squared": 2, "cubed": 3}

@@ -12,10 +12,14 @@ import socket
 import struct
 
 ALARM_AFTER_S = 5.0  # beyond the parent's own time limit
-_WARM_UP = (
+_WARM_UP = (  # fill sympy's caches and load what it imports late
     ("\\sqrt{x} + \\sec x", "\\frac{1}{\\cos x} + \\sqrt{x}"),
-    ("|x| < 1", "(-1, 1)"),
-)  # fill sympy's caches
+    ("\\tan^2 x + e^{-x} + \\sqrt[3]{x+1}", "\\sec^2 x - 1 + \\frac{1}{e^x} + (1+x)^{1/3}"),
+    ("\\sin 20^\\circ + \\log_2 3 + i", "\\cos 70^\\circ + \\frac{\\ln 3}{\\ln 2} + i"),
+    ("2y + 4x = 6", "y = 3 - 2x"),
+    ("1 \\le |x| \\le 2", "[-2, -1] \\cup [1, 2]"),
+    ("x^2 > 4", "x < -2 or x > 2"),
+)
 _LENGTH = struct.Struct("!I")
 
 
