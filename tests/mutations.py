@@ -110,7 +110,7 @@ TESTS = {
     "report/static/charts.js": ["tests/test_report.py"],
     "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
-    "distributed/processes.py": ["tests/distributed/test_seeds.py"],
+    "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
@@ -567,6 +567,7 @@ MUTATIONS = {
         ),
     ],
     "distributed/processes.py": [
+        Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
         Mutation("every rank samples alike", "for part in (*key, self.rank):", "for part in key:"),
     ],
     "loss.py": [
@@ -1241,7 +1242,13 @@ MUTATIONS = {
         Mutation(
             "victims named", "if report.left and not report.left.startswith(CONSEQUENCES):", "if report.left:"
         ),
-        Mutation("no end", "if time.monotonic() - self._progress > self.timeout_s:", "if False:"),
+        Mutation("no end", "elif silent > self.timeout_s:", "elif False:"),
+        Mutation("those behind not waited for", "if behind is None or behind > self.timeout_s:", "if True:"),
+        Mutation("waiting for ever", "behind is None or behind > self.timeout_s", "behind is None"),
+        Mutation("the quickest of those behind", "max(new.silent_s", "min(new.silent_s"),
+        Mutation("one that is gone waited for", "old.beats == new.beats or new.left", "new.left"),
+        Mutation("one that left waited for", "old.beats == new.beats or new.left", "old.beats == new.beats"),
+        Mutation("silence not told", "self._left, silent)", "self._left)"),
         Mutation(
             "tokens are no progress",
             '"""A sign of progress, such as one more token."""\n        self._progress = time.monotonic()',
