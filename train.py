@@ -19,9 +19,8 @@ from dapo_ref.config import Config, load_config
 from dapo_ref.data import keep_short_prompts, load_problems
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.distributed.tracking import require_tracker
-from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, has_mixed_outcomes, next_round_size
-from dapo_ref.loss import group_advantages
-from dapo_ref.objective import build_objective
+from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, next_round_size, pass_rate_within
+from dapo_ref.objective import advantages, build_objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch, collate, minibatches
 from dapo_ref.policy.pretrained import load_tokenizer
 from dapo_ref.policy.rollout import sample_groups
@@ -48,7 +47,8 @@ def train(run: Session) -> None:
 def sample_batch(run: Session, metrics: StepMetrics) -> list[Group]:
     """Lines 2–8: samples rounds of groups until the dynamic sampling buffer holds N of them (Eq. 11)."""
     config, engine = run.config, run.engine
-    qualifies = has_mixed_outcomes if config.dynamic_sampling else any_outcome
+    mixed = pass_rate_within(config.min_pass_rate, config.max_pass_rate)  # Eq. 11: 0 and 1
+    qualifies = mixed if config.dynamic_sampling else any_outcome
     buffer = GroupBuffer[Group](config.prompts_per_step, qualifies)
     sampled: list[Group] = []
     with run.phase("rollout", buffer.capacity) as progress, engine.rollout_model() as model:  # 3: π_old ← π_θ
@@ -86,7 +86,7 @@ def make_batch(groups: Sequence[Group], config: Config) -> Batch:
     """Line 9: the kept groups as one batch, with their advantages (Eq. 9)."""
     batch = collate(groups, config.overlong_filtering)
     rewards = batch.rewards.view(-1, config.group_size)
-    batch.advantages = group_advantages(rewards, unbiased=config.unbiased_std).flatten()
+    batch.advantages = advantages(rewards, config).flatten()
     return batch
 
 
@@ -146,7 +146,7 @@ def main(argv: Sequence[str]) -> None:
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
     problems = load_problems(config.data, prompt_template=config.prompt_template)
-    prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length)
+    prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
     held_out = load_eval_tasks(config, tokenizer)
     folder = RunFolder(Path(config.output_dir))
     if launched_as_main():

@@ -96,11 +96,11 @@ class Runner:
         heldout = folder / "heldout.json"
         script = str(ROOT / "benchmarks" / "ladder_heldout.py")
         self._call([script, str(folder), "--output", str(heldout)], core, folder.with_suffix(".log"))
-        result = collect(folder, name, seed, json.loads(heldout.read_text()))
+        result = collect(folder, name, seed, json.loads(heldout.read_text(encoding="utf-8")))
         file = result_file(self.results, name, seed)
         file.parent.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(".tmp")
-        partial.write_text(json.dumps(result, separators=(",", ":")) + "\n")
+        partial.write_text(json.dumps(result, separators=(",", ":")) + "\n", encoding="utf-8")
         partial.replace(file)
         if not self.keep:
             shutil.rmtree(folder)
@@ -159,7 +159,7 @@ KEPT = (
 
 def collect(folder: Path, name: str, seed: int, heldout: list[dict[str, float]]) -> dict[str, Any]:
     """Curves of a run, a value a rollout step, and its held-out figures with what they had cost by then."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     curves: dict[str, list[float | None]] = {
         key: [rounded(line.get(key, 0)) for line in lines] for key in KEPT
     }
@@ -179,7 +179,7 @@ def collect(folder: Path, name: str, seed: int, heldout: list[dict[str, float]])
 
 def responses(file: Path) -> dict[str, float]:
     """Shares of the sampled responses of a step by what they did, and the spread of their lengths."""
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     ways = Counter(way_of(row["response"]) for row in rows)
     cut = [row for row in rows if row["truncated"]]
     sound = [row for row in cut if on_the_right_way(row["prompt"].removeprefix("<|bos|>"), row["response"])]

@@ -26,7 +26,7 @@ ROWS = 512
 def checkpoints(run: Path) -> Iterator[tuple[int, dict[str, torch.Tensor]]]:
     """(rollout step, full weights by their Hugging Face names), oldest first."""
     for folder in sorted((run / "checkpoints").glob("step_*")):
-        step = json.loads((folder / "loop.json").read_text())["step"]
+        step = json.loads((folder / "loop.json").read_text(encoding="utf-8"))["step"]
         shard = torch.load(folder / "rank_00000.pt", weights_only=True)
         weights = {
             name.removeprefix("model."): pieces["weight"][: shard["numel"][name]]
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=4)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    config = yaml.safe_load((args.run / "config.yaml").read_text())
+    config = yaml.safe_load((args.run / "config.yaml").read_text(encoding="utf-8"))
     model = AutoModelForCausalLM.from_pretrained(config["model"], dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(config["model"])
     problems = generate(config["data"].split(":")[0], "test", args.problems, seed=0)
@@ -121,7 +121,7 @@ def main() -> None:
         put(model, weights)
         found[step] = evaluate(model, tokenizer, problems, args.k, cap)
     lines = [{"step": step, **figures} for step, figures in found.items()]
-    args.output.write_text(json.dumps(lines) + "\n")
+    args.output.write_text(json.dumps(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

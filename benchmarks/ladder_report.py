@@ -52,7 +52,7 @@ def read(results: Path) -> Runs:
     """All finished runs of a folder."""
     runs: Runs = {}
     for file in sorted(results.glob("*_seed*.json")):
-        run = json.loads(file.read_text())
+        run = json.loads(file.read_text(encoding="utf-8"))
         runs.setdefault(run["condition"], {})[run["seed"]] = run
     return runs
 
@@ -386,6 +386,6 @@ def report(results: Path, output: Path) -> None:
     runs = read(results)
     output.mkdir(parents=True, exist_ok=True)
     text = table(runs)
-    (output / "table.md").write_text(text)
+    (output / "table.md").write_text(text, encoding="utf-8")
     draw(runs, output)
     print(text)

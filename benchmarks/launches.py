@@ -62,7 +62,9 @@ def main() -> int:
         process.kill()
     if args.json:
         counts = {str(code): count for code, count in codes.items()}
-        args.json.write_text(json.dumps({"exit_codes": counts, "seconds": seconds}, indent=1) + "\n")
+        args.json.write_text(
+            json.dumps({"exit_codes": counts, "seconds": seconds}, indent=1) + "\n", encoding="utf-8"
+        )
     return 0 if set(codes) == {0} else 1
 
 

@@ -48,7 +48,9 @@ def chunked_logprobs(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.
 def peak_bytes() -> int:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
-    status = Path("/proc/self/status").read_text()  # `ru_maxrss` is inherited from the parent process
+    status = Path("/proc/self/status").read_text(
+        encoding="utf-8"
+    )  # `ru_maxrss` is inherited from the parent process
     return next(int(line.split()[1]) * 2**10 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
@@ -56,7 +58,7 @@ def available_bytes() -> int:
     """Of the machine, or of the GPU."""
     if torch.cuda.is_available():
         return torch.cuda.mem_get_info()[0]
-    lines = Path("/proc/meminfo").read_text().splitlines()
+    lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 2**10 for line in lines if line.startswith("MemAvailable"))
 
 
@@ -121,7 +123,7 @@ def main() -> None:
     print(f"{'tokens':>7} {'dtype':<9}" + "".join(f"{name[:8]:>9}" for name in names))
     rows = [row(tokens, args.dtype) for tokens in ([1024, 2048] if args.quick else args.tokens)]
     if args.json:
-        args.json.write_text(json.dumps(rows, indent=1) + "\n")
+        args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def compare(name: str, rows: int, repeats: int, folder: Path) -> dict[str, Any]:
     bias = workload.end_bias(model_dir, file, "tail", CAP)
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    questions = [json.loads(line)["question"] for line in file.read_text().splitlines()]
+    questions = [json.loads(line)["question"] for line in file.read_text(encoding="utf-8").splitlines()]
     prompts = [tokenizer(question)["input_ids"] for question in questions]
     sampling = dataclasses.replace(
         Config().sampling, group_size=8, max_response_length=CAP, rollout_batch_size=rows
@@ -99,7 +99,7 @@ def main() -> None:
         cases = [("tiny", 64), ("tiny", 256), ("small", 32)]
         found = [compare(name, rows, repeats, Path(temporary)) for name, rows in cases]
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

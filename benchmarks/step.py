@@ -85,7 +85,9 @@ def make_prompts(name: str, file: Path, count: int) -> None:
     ]
     together = 1 if name == "tiny" else 8
     rows = [" ".join(questions[i : i + together]) for i in range(0, count * together, together)]
-    file.write_text("".join(json.dumps({"question": row, "answer": "0"}) + "\n" for row in rows))
+    file.write_text(
+        "".join(json.dumps({"question": row, "answer": "0"}) + "\n" for row in rows), encoding="utf-8"
+    )
 
 
 def end_bias(model_dir: Path, prompts: Path, workload: str, cap: int) -> float:
@@ -94,7 +96,7 @@ def end_bias(model_dir: Path, prompts: Path, workload: str, cap: int) -> float:
         return -1e4
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
-    rows = [json.loads(line)["question"] for line in prompts.read_text().splitlines()[:8]]
+    rows = [json.loads(line)["question"] for line in prompts.read_text(encoding="utf-8").splitlines()[:8]]
     differences = []
     for row in rows:
         with torch.no_grad():
@@ -150,7 +152,7 @@ def launch(side: str, spec: Path, world: int, output: Path, plain: bool = False)
     if done.returncode:
         sys.exit(f"{side} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     ranks = [
-        [json.loads(line) for line in Path(f"{output}.{rank}").read_text().splitlines()]
+        [json.loads(line) for line in Path(f"{output}.{rank}").read_text(encoding="utf-8").splitlines()]
         for rank in range(world)
     ]
     return [_merged(step) for step in list(zip(*ranks, strict=True))[1:]]
@@ -230,7 +232,7 @@ def compare(args: argparse.Namespace, case: Case, folder: Path) -> dict[str, Any
     """One row of the table: both sides, alternately."""
     spec = specification(args, case, folder)
     file = folder / "spec.json"
-    file.write_text(json.dumps(spec))
+    file.write_text(json.dumps(spec), encoding="utf-8")
     runs: dict[str, list[list[dict[str, float]]]] = {"ours": [], "trl": []}
     for _ in range(args.repeats):
         for side in runs:
@@ -296,7 +298,7 @@ def growth(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     print("\nresponses   cap  vocabulary  ranks   tokens   seconds: rollout  logprobs  update    step")
     for case in cases:
         file = folder / "spec.json"
-        file.write_text(json.dumps(specification(args, case, folder)))
+        file.write_text(json.dumps(specification(args, case, folder)), encoding="utf-8")
         (step, *_) = launch("ours", file, case.processes, folder / "steps")
         vocabulary = case.shape.get("vocab_size", SHAPE["vocab_size"])
         seconds = [step.get(f"{part}_s", 0.0) for part in ("rollout", "logprobs", "update", "step")]
@@ -346,7 +348,7 @@ def main() -> None:
             result["rows"].append(row)
             print_row(row)
         if args.json:
-            args.json.write_text(json.dumps(result, indent=1) + "\n")
+            args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def cases(args: argparse.Namespace) -> list[Case]:

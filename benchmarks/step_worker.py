@@ -26,7 +26,7 @@ class Log:
 
     def __init__(self, output: str) -> None:
         self.file = Path(f"{output}.{os.environ.get('RANK', '0')}")
-        self.file.write_text("")
+        self.file.write_text("", encoding="utf-8")
         self.parts: dict[str, float] = {}
         self.begun: float | None = None
 
@@ -38,7 +38,7 @@ class Log:
         if self.begun is None:
             return
         record = {"step_s": time.perf_counter() - self.begun, "memory_mb": peak_memory_mb(), **self.parts}
-        with self.file.open("a") as file:
+        with self.file.open("a", encoding="utf-8") as file:
             print(json.dumps(record), file=file)
         self.parts, self.begun = {}, None
 
@@ -59,7 +59,7 @@ class Log:
 
 def peak_memory_mb() -> float:
     """Largest resident memory so far; `ru_maxrss` is inherited from the process that started this one."""
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 2**10
 
@@ -148,7 +148,7 @@ def run_trl(spec: dict[str, Any], log: Log) -> None:
     TimedTrainer.training_step = log.timed("training_s", TimedTrainer.training_step)
     model = AutoModelForCausalLM.from_pretrained(spec["model"], dtype="float32")
     tokenizer = AutoTokenizer.from_pretrained(spec["model"])
-    rows = [json.loads(line) for line in Path(spec["data"]).read_text().splitlines()]
+    rows = [json.loads(line) for line in Path(spec["data"]).read_text(encoding="utf-8").splitlines()]
     prompts = [{"prompt": [{"role": "user", "content": row["question"]}]} for row in rows]
     with tempfile.TemporaryDirectory() as folder:
         arguments = GRPOConfig(
@@ -186,7 +186,7 @@ def run_trl(spec: dict[str, Any], log: Log) -> None:
 
 def main() -> None:
     side, specification, output = sys.argv[1:]
-    spec = json.loads(Path(specification).read_text())
+    spec = json.loads(Path(specification).read_text(encoding="utf-8"))
     log = Log(output)
     (run_ours if side == "ours" else run_trl)(spec, log)
     sys.stdout.flush()

@@ -8,6 +8,7 @@ before a model is loaded.
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,9 @@ class Config:
     prompt_template: str = option(
         DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
     )
+    prompt_date: str = option(
+        "", "YYYY-MM-DD for chat templates that print the date; default: the day the run begins"
+    )
     max_prompt_length: int = option(2048, "tokens; longer prompts are dropped [recipe: 2048]")
     precision: Literal["bf16", "fp32"] = option("bf16", "of weights and activations; the master copy is fp32")
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass to save memory")
@@ -80,6 +84,8 @@ class Config:
     dynamic_sampling: bool = option(
         True, "fill each batch with groups that have 0 < correct < G [paper: true]"
     )
+    min_pass_rate: float = option(0.0, "a group qualifies above this share of right answers [paper: 0]")
+    max_pass_rate: float = option(1.0, "and below this one [paper: 1]")
     max_rounds: int = option(10, "generation rounds a step at most [recipe: 10]")
     max_prompts_per_round: int = option(0, "upper limit of a round; 0 is 3 × prompts_per_step [recipe: 1536]")
     on_round_limit: Literal["train", "stop"] = option(
@@ -90,6 +96,7 @@ class Config:
     reward: str = option("dapo", "a row of `scoring.REWARDS`: dapo is Eq. 7 plus Eq. 13")
     soft_overlong_punishment: bool = option(True, "add Eq. 13 to the reward [paper: true]")
     overlong_cache_length: int = option(4096, "L_cache of Eq. 13, in tokens [paper: 4096]")
+    overlong_penalty_factor: float = option(1.0, "times the punishment of Eq. 13 [paper: 1]")
     overlong_filtering: bool = option(False, "mask truncated responses out of the loss, §3.4 [paper: false]")
     verifier: Literal["math", "recipe"] = option("math", "our verifier, or the authors' string rule")
     compare_recipe: bool = option(False, "record how often our verifier and the authors' rule disagree")
@@ -102,12 +109,17 @@ class Config:
     loss_variant: str = option("dapo", "a row of `objective.VARIANTS`: dapo, gspo, cispo [paper: dapo]")
     clip_eps_low: float = option(0.2, "ε_low of Eq. 10 [paper: 0.2]")
     clip_eps_high: float = option(0.28, "ε_high of Eq. 10 [paper: 0.28]")
-    loss_aggregation: Literal["token_level", "sample_level"] = option(
-        "token_level", "Eq. 12, or GRPO's mean of means, Eq. 5 [paper: token_level]"
+    loss_aggregation: Literal["token_level", "sample_level", "constant_length"] = option(
+        "token_level",
+        "Eq. 12, GRPO's mean of means, Eq. 5, or by B · max_response_length (Dr. GRPO) [paper: token_level]",
     )
     token_normalization: Literal["minibatch", "group"] = option(
         "minibatch",
         "token_level divides by the tokens of the mini-batch, or of each group (D1) [paper: group]",
+    )
+    advantage: str = option(
+        "normalized",
+        "a row of `objective.ADVANTAGES`: normalized, centred, leave_one_out [paper: normalized]",
     )
     unbiased_std: bool = option(True, "Bessel-corrected std in Eq. 9 (D2) [recipe: true]")
     dual_clip: float = option(0.0, "c of the authors' dual clip (D3); 0 is off [paper: none, recipe: 10]")
@@ -195,7 +207,7 @@ class Config:
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         not_negative = (
             "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate seed "
-            "clip_eps_high dual_clip evaluate_every record_tokens"
+            "clip_eps_high dual_clip evaluate_every record_tokens overlong_penalty_factor"
         )
         for name in not_negative.split():
             _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
@@ -208,6 +220,10 @@ class Config:
         _require(
             self.dual_clip == 0 or self.dual_clip > 1,
             f"dual_clip must be above 1, or 0 for off, got {self.dual_clip}",
+        )
+        _require(
+            not self.prompt_date or re.fullmatch(r"\d{4}-\d{2}-\d{2}", self.prompt_date) is not None,
+            f"prompt_date must be YYYY-MM-DD, got {self.prompt_date!r}",
         )
         _require("{question}" in self.prompt_template, "prompt_template must contain {question}")
 
@@ -233,8 +249,26 @@ class Config:
             f"max_response_length ({self.max_response_length}), or set soft_overlong_punishment to false",
         )
         _require(
-            not (self.loss_aggregation == "sample_level" and self.token_normalization == "group"),
-            "token_normalization group needs loss_aggregation token_level: sample_level divides by no tokens",
+            self.loss_aggregation == "token_level" or self.token_normalization == "minibatch",
+            "token_normalization group needs loss_aggregation token_level: "
+            f"{self.loss_aggregation} divides by no tokens",
+        )
+        _require(
+            self.soft_overlong_punishment or self.overlong_penalty_factor == 1,
+            "overlong_penalty_factor needs soft_overlong_punishment true: without it nothing is punished",
+        )
+        _require(
+            0 <= self.min_pass_rate < self.max_pass_rate <= 1,
+            f"min_pass_rate ({self.min_pass_rate}) must be below max_pass_rate ({self.max_pass_rate}), "
+            "both in [0, 1]",
+        )
+        _require(
+            self.dynamic_sampling or (self.min_pass_rate, self.max_pass_rate) == (0, 1),
+            "min_pass_rate and max_pass_rate need dynamic_sampling true: without it every group is kept",
+        )
+        _require(
+            self.unbiased_std or self.advantage == "normalized",
+            f"unbiased_std false needs advantage normalized: {self.advantage} has no std",
         )
         _require(
             not (self.sampler == "continuous_batching" and self.rollout_weights == "sharded"),
@@ -384,7 +418,7 @@ def _read_file(file: Path) -> dict[str, Any]:
     They go through the command line's parser: `1e-6`, a string to YAML, is a number to it, and a value of the
     wrong kind is refused in the same words."""
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

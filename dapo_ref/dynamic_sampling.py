@@ -60,6 +60,28 @@ def any_outcome(correct: Tensor) -> Tensor:
     return torch.ones(correct.shape[:-1], dtype=torch.bool, device=correct.device)
 
 
+def pass_rate_within(low: float, high: float) -> Callable[[Tensor], Tensor]:
+    """A constraint by the share of right answers:  low < |{oᵢ right}| / G < high. For 0 and 1 it is Eq. 11.
+
+    Args:
+        low, high: 0 ≤ low < high ≤ 1.
+
+    Returns:
+        A function [..., G] bool → [...] bool, like `has_mixed_outcomes`.
+
+    Raises:
+        ValueError: bounds out of order.
+    """
+    if not 0 <= low < high <= 1:
+        raise ValueError(f"bounds must be 0 ≤ low < high ≤ 1, got {low} and {high}")
+
+    def qualifies(correct: Tensor) -> Tensor:
+        rate = correct.double().mean(dim=-1)
+        return has_mixed_outcomes(correct) & (rate > low) & (rate < high)
+
+    return qualifies
+
+
 class GroupBuffer(Generic[GroupT]):
     """The dynamic sampling buffer of Algorithm 1: takes whole groups, keeps the first N that qualify.
 

@@ -55,17 +55,32 @@ def group_advantages(rewards: Tensor, eps: float = 1e-6, unbiased: bool = True) 
     Raises:
         ValueError: `rewards` is not a matrix, or has an empty group, or eps ≤ 0.
     """
-    if rewards.dim() != 2 or rewards.shape[1] == 0:
-        raise ValueError(f"rewards must have shape [P, G] with G ≥ 1, got {list(rewards.shape)}")
     _require_positive("eps", eps)
+    centred = centre(rewards)
     group_size = rewards.shape[1]
-    # Eq. 9 does not see a shift. Seen from the group's first reward, equal rewards are 0 before any sum, and
-    # not 1e-17, which eps would not hide.
-    shifted = rewards.double() - rewards.double()[:, :1]
-    centred = shifted - shifted.mean(dim=1, keepdim=True)
     degrees_of_freedom = max(group_size - 1, 1) if unbiased else group_size
     std = (centred.square().sum(dim=1, keepdim=True) / degrees_of_freedom).sqrt()
     return (centred / (std + eps)).float()
+
+
+def centre(rewards: Tensor) -> Tensor:
+    """The numerator of Eq. 9:  Rᵢ − mean(R), exactly 0 in a group without spread.
+
+    Args:
+        rewards: [P, G].
+
+    Returns:
+        [P, G] float64.
+
+    Raises:
+        ValueError: `rewards` is not a matrix, or has an empty group.
+    """
+    if rewards.dim() != 2 or rewards.shape[1] == 0:
+        raise ValueError(f"rewards must have shape [P, G] with G ≥ 1, got {list(rewards.shape)}")
+    # Eq. 9 does not see a shift. Seen from the group's first reward, equal rewards are 0 before any sum, and
+    # not 1e-17, which eps would not hide.
+    shifted = rewards.double() - rewards.double()[:, :1]
+    return shifted - shifted.mean(dim=1, keepdim=True)
 
 
 def importance_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
@@ -279,86 +294,6 @@ def dapo_loss(
         clip_eps_high=clip_eps_high,
     )
     return -token_level_mean(surrogate, response_mask, num_tokens)
-
-
-def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, response_mask: Tensor) -> Tensor:
-    """Ratio of a whole response (GSPO, arXiv 2507.18071):  sᵢ = exp( 1/|oᵢ| · Σₜ (log π_θ − log π_old) ).
-
-    The geometric mean of its tokens' ratios.
-
-    Args:
-        logprobs, old_logprobs, response_mask: [B, T].
-
-    Returns:
-        [B, T] sᵢ at each position of row i; 1 in a row without a valid token.
-
-    Raises:
-        ValueError: shapes differ or the mask is not bool.
-    """
-    _require_mask(response_mask, "logprobs", logprobs)
-    _require_same_shape("old_logprobs", old_logprobs, "logprobs", logprobs)
-    log_ratio = _masked(logprobs, response_mask) - _masked(old_logprobs, response_mask).detach()
-    return (log_ratio.sum(dim=1) / _lengths(response_mask)).exp().unsqueeze(1).expand_as(logprobs)
-
-
-def gspo_surrogate(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    *,
-    clip_eps_low: float,
-    clip_eps_high: float,
-) -> Tensor:
-    """GSPO (arXiv 2507.18071):  min( sᵢ Âᵢ , clip(sᵢ, 1−ε_low, 1+ε_high) Âᵢ ), the same at each token of oᵢ.
-
-    A response is clipped as a whole. The paper's objective is the mean over responses, `sample_level_mean`,
-    and its bounds are those of a ratio close to 1: 3e-4 and 4e-4.
-
-    Args:
-        logprobs, old_logprobs, response_mask: [B, T]; a row holds the whole response.
-        advantages: [B].
-        clip_eps_low, clip_eps_high: as for `clipped_surrogate`.
-
-    Returns:
-        [B, T].
-
-    Raises:
-        ValueError: shapes differ or the mask is not bool.
-    """
-    ratio = sequence_ratio(logprobs, old_logprobs, response_mask)
-    return clipped_surrogate(ratio, advantages, clip_eps_low, clip_eps_high)
-
-
-def cispo_surrogate(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    *,
-    clip_eps_low: float,
-    clip_eps_high: float,
-) -> Tensor:
-    """CISPO (MiniMax-M1, arXiv 2506.13585):  sg[ clip(rᵢₜ, 1−ε_low, 1+ε_high) ] · Âᵢ · log π_θ(oᵢₜ).
-
-    sg[·] has no gradient: the clip bounds the weight of a token, and no token loses its gradient. The mean is
-    over the tokens, `token_level_mean`.
-
-    Args:
-        logprobs, old_logprobs, response_mask: [B, T].
-        advantages: [B].
-        clip_eps_low, clip_eps_high: as for `clipped_surrogate`.
-
-    Returns:
-        [B, T].
-
-    Raises:
-        ValueError: shapes differ or the mask is not bool.
-    """
-    ratio = masked_ratio(logprobs, old_logprobs, response_mask).detach()
-    weight = ratio.clamp(min=1.0 - clip_eps_low, max=1.0 + clip_eps_high)
-    advantages = _per_token("advantages", advantages, "logprobs", logprobs)
-    return weight * advantages * logprobs
 
 
 def clip_fractions(

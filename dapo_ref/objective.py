@@ -9,6 +9,12 @@
     token_level       minibatch             token_level_mean, by the mini-batch's tokens      Eq. 12 (D1)
     token_level       group                 group_token_mean, by each group's tokens          Eq. 8 as printed
     sample_level      –                     sample_level_mean                                 Eq. 5 (GRPO)
+    constant_length   –                     constant_length_mean, by B · L_max                Dr. GRPO
+
+    advantage         of a response                                                    from
+    normalized        (R − mean) / std                                                 Eq. 9
+    centred           R − mean                                                         Dr. GRPO
+    leave_one_out     R − mean of the others                                           RLOO
 
 With the paper's configuration the objective *is* `loss.dapo_loss`. To train with another loss, add a function
 to `loss.py` and a row to `VARIANTS`, and name it in the configuration (`loss_variant: NAME`); see
@@ -24,17 +30,24 @@ from torch import Tensor
 from dapo_ref.config import Config, choose
 from dapo_ref.errors import ConfigError
 from dapo_ref.loss import (
-    cispo_surrogate,
     clip_fractions,
     dapo_loss,
     dual_clip,
+    group_advantages,
     group_token_mean,
-    gspo_surrogate,
     masked_ratio,
     masked_surrogate,
     sample_level_mean,
-    sequence_ratio,
     token_level_mean,
+)
+from dapo_ref.loss_variants import (
+    centred_advantages,
+    cispo_surrogate,
+    constant_length_mean,
+    dual_clipped,
+    gspo_surrogate,
+    leave_one_out_advantages,
+    sequence_ratio,
 )
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 
@@ -45,8 +58,11 @@ clip_eps_high) → [b, T], to be maximised."""
 Ratio = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logprobs, old_logprobs, response_mask), [b, T] each → [b, T], what the clip compares with its bounds."""
 
-Aggregation = Callable[[Tensor, MicroBatch, MiniBatch], Tensor]
-"""(x [b, T], micro-batch, its mini-batch) → [] share of the mean over the mini-batch."""
+Aggregation = Callable[[Tensor, MicroBatch, MiniBatch, Config], Tensor]
+"""(x [b, T], micro-batch, its mini-batch, configuration) → [] share of the mean over the mini-batch."""
+
+Advantage = Callable[[Tensor, Config], Tensor]
+"""(rewards [P, G], configuration) → [P, G]."""
 
 
 class Variant(NamedTuple):
@@ -63,12 +79,33 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
+ADVANTAGES: dict[str, Advantage] = {
+    "normalized": lambda rewards, config: group_advantages(rewards, unbiased=config.unbiased_std),
+    "centred": lambda rewards, config: centred_advantages(rewards),
+    "leave_one_out": lambda rewards, config: leave_one_out_advantages(rewards),
+}
+
+
+def advantages(rewards: Tensor, config: Config) -> Tensor:
+    """[P, G] the advantages of line 9, as configured: Eq. 9 unless another is asked for."""
+    return ADVANTAGES[config.advantage](rewards, config)
+
+
 class Clipping(NamedTuple):
-    """What the clip did in a micro-batch: trained tokens stopped at each side, and the largest ratio."""
+    """How far a micro-batch is from π_old, and what the clip did there.
+
+    Attributes:
+        low, high, dual: trained tokens whose gradient is stopped at each side, and by the dual clip.
+        ratio_max: the largest ratio.
+        log_ratio_sum: Σ (log π_old − log π_θ) over the trained tokens. Its mean estimates KL(π_old ‖ π_θ),
+            since the tokens are sampled from π_old; it can be below 0.
+    """
 
     low: float
     high: float
     ratio_max: float
+    log_ratio_sum: float = 0.0
+    dual: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +116,7 @@ class Objective:
     ratio: Ratio
     clip_eps_low: float
     clip_eps_high: float
+    clip_ratio_c: float
 
     def __call__(self, logprobs: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
         """The micro-batch's share of the loss of its mini-batch; shares add up.
@@ -98,7 +136,14 @@ class Objective:
         mask = micro.response_mask
         ratio = self.ratio(logprobs.detach(), _old(micro), mask)
         low, high = clip_fractions(ratio, micro.advantages, mask, self.clip_eps_low, self.clip_eps_high)
-        return Clipping(float(low), float(high), float(ratio[mask].max()) if mask.any() else 0.0)
+        dual = dual_clipped(ratio, micro.advantages, mask, self.clip_ratio_c) if self.clip_ratio_c else 0
+        return Clipping(
+            low=float(low),
+            high=float(high),
+            ratio_max=float(ratio[mask].max()) if mask.any() else 0.0,
+            log_ratio_sum=float((_old(micro) - logprobs.detach())[mask].sum()),
+            dual=float(dual),
+        )
 
 
 def build_objective(config: Config) -> Objective:
@@ -107,6 +152,7 @@ def build_objective(config: Config) -> Objective:
     Raises:
         ConfigError: no variant has that name, or it does not go with the other keys.
     """
+    choose(ADVANTAGES, "advantage", config.advantage)
     variant = choose(VARIANTS, "loss_variant", config.loss_variant)
     aggregate = _AGGREGATIONS[config.loss_aggregation, config.token_normalization]
     clip = {"clip_eps_low": config.clip_eps_low, "clip_eps_high": config.clip_eps_high}
@@ -124,10 +170,10 @@ def build_objective(config: Config) -> Objective:
         surrogate = variant.surrogate(logprobs, _old(micro), micro.advantages, micro.response_mask, **clip)
         if config.dual_clip:
             surrogate = dual_clip(surrogate, micro.advantages, config.dual_clip)
-        return -aggregate(surrogate, micro, mini)
+        return -aggregate(surrogate, micro, mini, config)
 
     paper = variant is VARIANTS["dapo"] and aggregate is _by_minibatch and not config.dual_clip
-    return Objective(dapo if paper else other, variant.ratio, **clip)
+    return Objective(dapo if paper else other, variant.ratio, **clip, clip_ratio_c=config.dual_clip)
 
 
 def _old(micro: MicroBatch) -> Tensor:
@@ -135,20 +181,25 @@ def _old(micro: MicroBatch) -> Tensor:
     return micro.old_logprobs
 
 
-def _by_minibatch(x: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
+def _by_minibatch(x: Tensor, micro: MicroBatch, mini: MiniBatch, config: Config) -> Tensor:
     return token_level_mean(x, micro.response_mask, mini.num_tokens)
 
 
-def _by_group(x: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
+def _by_group(x: Tensor, micro: MicroBatch, mini: MiniBatch, config: Config) -> Tensor:
     return group_token_mean(x, micro.response_mask, micro.group_tokens, mini.num_groups)
 
 
-def _by_response(x: Tensor, micro: MicroBatch, mini: MiniBatch) -> Tensor:
+def _by_response(x: Tensor, micro: MicroBatch, mini: MiniBatch, config: Config) -> Tensor:
     return sample_level_mean(x, micro.response_mask, mini.num_responses)
+
+
+def _by_cap(x: Tensor, micro: MicroBatch, mini: MiniBatch, config: Config) -> Tensor:
+    return constant_length_mean(x, micro.response_mask, mini.num_responses, config.max_response_length)
 
 
 _AGGREGATIONS: dict[tuple[str, str], Aggregation] = {
     ("token_level", "minibatch"): _by_minibatch,
     ("token_level", "group"): _by_group,
     ("sample_level", "minibatch"): _by_response,
+    ("constant_length", "minibatch"): _by_cap,
 }

@@ -32,7 +32,8 @@ def dapo_reward(groups: Sequence[Group], config: Config) -> Tensor:
     rewards = correctness_reward(correct_matrix(groups).flatten())
     if config.soft_overlong_punishment:
         lengths = torch.tensor([len(rollout.response_ids) for group in groups for rollout in group.rollouts])
-        rewards += soft_overlong_penalty(lengths, config.max_response_length, config.overlong_cache_length)
+        penalty = soft_overlong_penalty(lengths, config.max_response_length, config.overlong_cache_length)
+        rewards += config.overlong_penalty_factor * penalty
     return rewards
 
 

@@ -108,10 +108,11 @@ TESTS = {
     "report/command.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "distributed/engine.py": ["tests/distributed/test_distributed.py"],
+    "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py"],
-    "loss.py": ["tests/test_loss.py", "tests/test_loss_variants.py"],
+    "loss.py": ["tests/test_loss.py"],
+    "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
@@ -122,16 +123,17 @@ TESTS = {
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
-    "run/checkpoint.py": ["tests/run/test_checkpoint.py"],
-    "run/folder.py": ["tests/run/test_folder.py"],
+    "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
+    "run/folder.py": ["tests/run/test_folder.py", "tests/run/test_export.py"],
     "run/preemption.py": ["tests/run/test_preemption.py"],
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
     "train.py": ["tests/test_wiring.py", "tests/test_keys.py"],
-    "run/session.py": ["tests/test_wiring.py"],
+    "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
     "run/metrics.py": ["tests/run/test_metrics.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
     "config.py": ["tests/test_config.py", "tests/run/test_folder.py"],
-    "data/prompts.py": ["tests/data/test_data.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py"],
+    "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
 LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
@@ -519,6 +521,7 @@ MUTATIONS = {
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
     "distributed/engine.py": [
+        Mutation("buffers left out of the export", "if n in saved}", "if n not in saved}"),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -667,37 +670,6 @@ MUTATIONS = {
         Mutation(
             "token mean for sample mean", ".sum(dim=1) / _lengths(response_mask)).sum()", ".sum(dim=1)).sum()"
         ),
-        # GSPO and CISPO
-        Mutation(
-            "sum for mean of log-ratios",
-            "(log_ratio.sum(dim=1) / _lengths(response_mask))",
-            "(log_ratio.sum(dim=1))",
-        ),
-        Mutation(
-            "a gradient into the old policy of a response",
-            "_masked(old_logprobs, response_mask).detach()",
-            "_masked(old_logprobs, response_mask)",
-        ),
-        Mutation(
-            "padding in the ratio of a response",
-            "log_ratio = _masked(logprobs, response_mask)",
-            "log_ratio = logprobs",
-        ),
-        Mutation(
-            "token ratios for the response's",
-            "ratio = sequence_ratio(logprobs, old_logprobs, response_mask)",
-            "ratio = masked_ratio(logprobs, old_logprobs, response_mask)",
-        ),
-        Mutation(
-            "weight with a gradient", "response_mask).detach()\n    weight", "response_mask)\n    weight"
-        ),
-        Mutation(
-            "weight not clipped",
-            "weight = ratio.clamp(min=1.0 - clip_eps_low, max=1.0 + clip_eps_high)",
-            "weight = ratio",
-        ),
-        Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
-        Mutation("advantage left out", "return weight * advantages *", "return weight *"),
         # Eq. 8
         Mutation(
             "logprobs under the mask reach the gradient",
@@ -740,6 +712,54 @@ MUTATIONS = {
         Mutation("zero tokens pass", "if not value > 0:", "if value < 0:"),
         Mutation("any mask passes", "if response_mask.dtype != torch.bool:", "if False:"),
         Mutation("shapes may broadcast", "if x.shape != other.shape:", "if x.dim() != other.dim():"),
+    ],
+    "loss_variants.py": [
+        # GSPO and CISPO
+        Mutation(
+            "sum for mean of log-ratios",
+            "(log_ratio.sum(dim=1) / _lengths(response_mask))",
+            "(log_ratio.sum(dim=1))",
+        ),
+        Mutation(
+            "a gradient into the old policy of a response",
+            "_masked(old_logprobs, response_mask).detach()",
+            "_masked(old_logprobs, response_mask)",
+        ),
+        Mutation(
+            "padding in the ratio of a response",
+            "log_ratio = _masked(logprobs, response_mask)",
+            "log_ratio = logprobs",
+        ),
+        Mutation(
+            "token ratios for the response's",
+            "ratio = sequence_ratio(logprobs, old_logprobs, response_mask)",
+            "ratio = masked_ratio(logprobs, old_logprobs, response_mask)",
+        ),
+        Mutation(
+            "weight with a gradient", "response_mask).detach()\n    weight", "response_mask)\n    weight"
+        ),
+        Mutation(
+            "weight not clipped",
+            "weight = ratio.clamp(min=1.0 - clip_eps_low, max=1.0 + clip_eps_high)",
+            "weight = ratio",
+        ),
+        Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
+        Mutation("advantage left out", "return weight * advantages *", "return weight *"),
+        # Dr. GRPO, leave-one-out, dual clip
+        Mutation(
+            "leave-one-out without its factor", "centred * group_size / max(group_size - 1, 1)", "centred"
+        ),
+        Mutation("leave-one-out of a group of one", "max(group_size - 1, 1)", "(group_size - 1)"),
+        Mutation("length of the batch", "/ (num_responses * max_length)", "/ (num_responses * x.shape[1])"),
+        Mutation("length alone", "/ (num_responses * max_length)", "/ max_length"),
+        Mutation(
+            "dual clip counted for all signs",
+            "(advantages < 0) & (ratio > clip_ratio_c)",
+            "(ratio > clip_ratio_c)",
+        ),
+        Mutation(
+            "dual clip counted at padding", "(ratio > clip_ratio_c) & response_mask", "(ratio > clip_ratio_c)"
+        ),
     ],
     "reward.py": [
         # Eq. 7
@@ -860,9 +880,7 @@ MUTATIONS = {
             "one ratio for all variants", "Variant(gspo_surrogate, sequence_ratio)", "Variant(gspo_surrogate)"
         ),
         Mutation("CISPO is DAPO", "Variant(cispo_surrogate)", "Variant(masked_surrogate)"),
-        Mutation(
-            "clip metrics of one side", "Clipping(float(low), float(high)", "Clipping(float(low), float(low)"
-        ),
+        Mutation("clip metrics of one side", "high=float(high)", "high=float(low)"),
         Mutation("GSPO over tokens", 'config.loss_aggregation != "sample_level"', "False"),
         Mutation(
             "dual clip with any variant", 'config.dual_clip and variant is not VARIANTS["dapo"]', "False"
@@ -982,8 +1000,8 @@ MUTATIONS = {
         Mutation("label off by one", "micro.response_ids[mask]", "micro.response_ids.roll(1, 1)[mask]"),
         Mutation(
             "state off by one",
-            "embedding(micro.predictors[mask]",
-            "embedding(micro.predictors.roll(1, 1)[mask]",
+            ", micro.predictors[mask]",
+            ", micro.predictors.roll(1, 1)[mask]",
         ),
         Mutation(
             "values exchanged",
@@ -1026,7 +1044,8 @@ MUTATIONS = {
             "grad_weight = grad_logits.T @ hidden[rows]",
         ),
         Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
-        Mutation("any logits accepted", "not in (None, 1.0):", "is print:"),
+        Mutation("own head not scaled", ".float() / temperature", ".float()"),
+        Mutation("train mode computes as in training", "super().train(False)", "super().train(mode)"),
     ],
     "policy/packing.py": [
         Mutation(
@@ -1058,10 +1077,6 @@ MUTATIONS = {
             "not buckets or 2 * len(piece.own) < len(buckets[-1][0].own)",
             "not buckets",
         ),
-        Mutation("caps and sinks passed over", "NOT_SUPPORTED & kwargs.keys()", "set[str]()"),
-        Mutation("sinks packed", " and not sinks", ""),
-        Mutation("caps packed", " and softcap is None", ""),
-        Mutation("other layers packed", " and kinds <= PLAIN_LAYERS", ""),
     ],
     "policy/kv_cache.py": [
         Mutation("kept rows begin too late", "rows.starts[keep] - first", "rows.starts[keep]"),
@@ -1149,6 +1164,17 @@ MUTATIONS = {
         Mutation("error of writing forgotten", "self.error = self.error or error", "pass"),
     ],
     "run/checkpoint.py": [
+        Mutation("former model stays", "            folder.model.rename(former)", "            return"),
+        Mutation(
+            "former model left over",
+            "partial.rename(folder.model)\n        shutil",
+            "partial.rename(folder.model)\n        str",
+        ),
+        Mutation(
+            "no prompts beside the weights",
+            '"prompt_template": config.prompt_template',
+            '"prompt_template": ""',
+        ),
         Mutation("broken ones taken", "if not problems:\n            _set", "if True:\n            _set"),
         Mutation("oldest first", "for name in reversed(names)]", "for name in names]"),
         Mutation("newest removed", "folder.checkpoints()[:-keep]", "folder.checkpoints()[keep:]"),
@@ -1169,6 +1195,7 @@ MUTATIONS = {
         ),
     ],
     "run/folder.py": [
+        Mutation("model may be a link", "self.model.is_symlink() or", ""),
         Mutation("no lock", "            self._take_lock()\n", ""),
         Mutation("every change accepted", "if refused and not config.allow_config_change:", "if False:"),
         Mutation("no change accepted", "if refused and not config.allow_config_change:", "if changed:"),
@@ -1216,14 +1243,8 @@ MUTATIONS = {
         ),
         Mutation("resumed from the first step", "range(run.steps_done, run", "range(0, run"),
         Mutation("no model at the end", "    run.export_model()\n", "    pass\n"),
-        Mutation(
-            "filter ignored",
-            "has_mixed_outcomes if config.dynamic_sampling else any_outcome",
-            "has_mixed_outcomes",
-        ),
-        Mutation(
-            "filter never on", "has_mixed_outcomes if config.dynamic_sampling else any_outcome", "any_outcome"
-        ),
+        Mutation("filter ignored", "mixed if config.dynamic_sampling else any_outcome", "mixed"),
+        Mutation("filter never on", "mixed if config.dynamic_sampling else any_outcome", "any_outcome"),
         Mutation("rounds without a limit", "buffer.rounds < config.max_rounds", "buffer.rounds < 10**6"),
         Mutation("every process samples all", "engine.share(prompts)", "prompts"),
         Mutation(
@@ -1278,7 +1299,11 @@ MUTATIONS = {
             "batch.rewards.view(-1, config.group_size)",
             "batch.rewards.view(config.group_size, -1).T",
         ),
-        Mutation("std of the recipe always", "unbiased=config.unbiased_std", "unbiased=True"),
+        Mutation(
+            "pass rates ignored",
+            "pass_rate_within(config.min_pass_rate, config.max_pass_rate)",
+            "pass_rate_within(0, 1)",
+        ),
         Mutation(
             "one update a step",
             "minibatches(batch, run.config.responses_per_update)",
@@ -1306,8 +1331,22 @@ MUTATIONS = {
     ],
     "run/session.py": [
         Mutation(
-            "data order of seed 0", "PromptStream(prompts, seed=config.seed)", "PromptStream(prompts, seed=0)"
+            "each rank's own date",
+            "[self.prompt_date or date.today().isoformat()])[0]",
+            "[self.prompt_date or date.today().isoformat()])[self.engine.rank]",
         ),
+        Mutation(
+            "date of the checkpoint forgotten",
+            'self.prompt_date or state.get("prompt_date", "")',
+            "self.prompt_date",
+        ),
+        Mutation("position lost with the date", "self.stream.position = position", "pass"),
+        Mutation(
+            "evaluation of another day",
+            "tasks_of_date(self._held_out, self",
+            "(lambda t, *_: t)(self._held_out, self",
+        ),
+        Mutation("data order of seed 0", "seed=self.config.seed, fingerprint", "seed=0, fingerprint"),
         Mutation("no resume", "        if self.config.resume:\n            self._resume()\n", ""),
         Mutation("old estimates weigh as much", "        self.acceptance.end_step()\n", ""),
         Mutation("all groups marked as trained", "[id(group) in trained for group", "[True for group"),
@@ -1502,9 +1541,33 @@ MUTATIONS = {
             "        if False:\n            raise",
         ),
     ],
+    "data/sources.py": [
+        Mutation(
+            "half as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float32(kind)"
+        ),
+        Mutation(
+            "single as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float16(kind)"
+        ),
+        Mutation("single as half", "if types.is_float16(kind) else np.float32", "if True else np.float32"),
+        Mutation("structs passed over", "if types.is_struct(kind) and value is not None:", "if False:"),
+        Mutation("zeros of a decimal", "value.normalize() if", "value if"),
+    ],
     "data/prompts.py": [
         Mutation("beginning doubled", "add_special_tokens=False", "add_special_tokens=True"),
-        Mutation("response not begun", "add_generation_prompt=True", "add_generation_prompt=False"),
+        Mutation("response not begun", "generation_prompt: bool = True", "generation_prompt: bool = False"),
+        Mutation(
+            "date of the clock", "datetime.fromisoformat(date) if date else", "datetime.now() if date else"
+        ),
+        Mutation(
+            "short by the day",
+            "encode_prompt(problem, tokenizer, FIXED_DATE)",
+            "encode_prompt(problem, tokenizer, date)",
+        ),
+        Mutation("template left out", "sha256(repr(tokenizer.chat_template).encode())", "sha256()"),
+        Mutation("problems left out", 'b"\\0" + repr(problem).encode()', 'b""'),
+        Mutation("old checkpoints refused", "known.append(self.items_fingerprint)", "pass"),
+        Mutation("any header accepted", "    if header:", "    if False:"),
+        Mutation("the day is not set", "if not prints_date(tokenizer):", "if True:"),
         Mutation(
             "a prompt of the limit is too long",
             "len(ids) <= max_prompt_length",
@@ -1521,7 +1584,7 @@ MUTATIONS = {
             'random.Random(f"{self.epoch}")',
         ),
         Mutation("order of the file", "random.Random(f", "str(f"),
-        Mutation("other data accepted", 'if state["fingerprint"] != self.fingerprint:', "if False:"),
+        Mutation("other data accepted", 'if state["fingerprint"] not in known:', "if False:"),
         Mutation("resumed at the beginning", 'self.position = int(state["position"])', "self.position = 0"),
     ],
 }

@@ -99,18 +99,22 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "tracker": "wandb",
         "eval_data": "a.jsonl, b.jsonl",
         "output_dir": "runs/x",
+        "prompt_date": "2026-12-01",
         "model": "no",
         "data": "1e-6",
         "reward": "other",
         "loss_variant": "cispo",
         "dynamic_sampling": True,
+        "min_pass_rate": 0.1,
+        "soft_overlong_punishment": True,  # what a factor of its own needs
         "rollout_weights": "gathered",  # what continuous batching needs
     }
     config = Config(**changed)
     (tmp_path / "config.yaml").write_text(config_text(config), encoding="utf-8")
     assert read_config(tmp_path / "config.yaml") == config
     same = [f.name for f in dataclasses.fields(Config) if getattr(config, f.name) == f.default]
-    assert same == ["rollout_weights", "dynamic_sampling", "loss_aggregation"]
+    needed = ["rollout_weights", "dynamic_sampling", "soft_overlong_punishment"]
+    assert same == [*needed, "loss_aggregation", "advantage"]
 
 
 @pytest.mark.parametrize(
@@ -319,3 +323,25 @@ def test_an_unknown_key_of_a_file_is_not_said_to_be_on_the_command_line(tmp_path
     with pytest.raises(ConfigError) as error:
         load_config(["--config", str(tmp_path / "a.yaml")])
     assert "command line" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (
+            {"overlong_penalty_factor": 2.0, "soft_overlong_punishment": False},
+            "overlong_penalty_factor needs",
+        ),
+        ({"overlong_penalty_factor": -1.0}, "overlong_penalty_factor must not be negative"),
+        ({"min_pass_rate": 0.5, "max_pass_rate": 0.5}, "must be below max_pass_rate"),
+        ({"max_pass_rate": 0.9, "dynamic_sampling": False}, "need dynamic_sampling true"),
+        ({"advantage": "centred", "unbiased_std": False}, "unbiased_std false needs advantage normalized"),
+        (
+            {"loss_aggregation": "constant_length", "token_normalization": "group"},
+            "constant_length divides by",
+        ),
+    ],
+)
+def test_switches_that_would_do_nothing_are_refused(values: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Config(**values)

@@ -18,6 +18,7 @@ from dapo_ref.dynamic_sampling import (
     any_outcome,
     has_mixed_outcomes,
     next_round_size,
+    pass_rate_within,
 )
 from dapo_ref.loss import group_advantages
 from dapo_ref.reward import correctness_reward, soft_overlong_penalty
@@ -290,3 +291,17 @@ def test_a_refused_round_leaves_the_buffer_as_it_was() -> None:
     with pytest.raises(ValueError, match="correct must be bool"):
         buffer.add(["a"], torch.ones(1, 2))
     assert (buffer.rounds, buffer.groups_generated, buffer.groups) == (0, 0, [])
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_pass_rates_are_strict_bounds_and_eq_11_by_default(size: int) -> None:
+    for right in range(size + 1):
+        correct = torch.tensor([[True] * right + [False] * (size - right)])
+        assert pass_rate_within(0, 1)(correct).tolist() == has_mixed_outcomes(correct).tolist()
+        assert pass_rate_within(0.25, 0.75)(correct).tolist() == [0.25 < right / size < 0.75]
+
+
+@pytest.mark.parametrize("bounds", [(0.5, 0.5), (0.6, 0.4), (-0.1, 1), (0, 1.1)])
+def test_pass_rates_out_of_order_are_refused(bounds: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="bounds"):
+        pass_rate_within(*bounds)

@@ -15,6 +15,7 @@ PACKAGE = ROOT / "dapo_ref"
 ORDER = [
     "errors",
     "loss",
+    "loss_variants",
     "reward",
     "dynamic_sampling",
     "config",
@@ -119,3 +120,37 @@ def test_the_papers_pages_load_nothing_but_torch() -> None:
     own = {name for name in found if name.startswith("dapo_ref.")}
     assert own == {"dapo_ref.loss", "dapo_ref.reward", "dapo_ref.dynamic_sampling"}
     assert found & {"deepspeed", "accelerate", "transformers"} == set()
+
+
+def without_encoding(file: Path) -> list[int]:
+    """Lines that open a text file in the encoding of the machine's locale."""
+    found = []
+    for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if not isinstance(call, ast.Call):
+            continue
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        keys = {keyword.arg: keyword.value for keyword in call.keywords}
+        words = [n.value for n in [*call.args, keys.get("mode")] if isinstance(n, ast.Constant)]
+        modes = [w for w in words if isinstance(w, str) and set(w) <= set("rwaxbt+")]
+        is_open = name in ("open", "fdopen") and not any("b" in mode for mode in modes)
+        opens = is_open and (modes or isinstance(call.func, ast.Name) or not call.args)
+        written = isinstance(call.func, ast.Attribute) and name in ("read_text", "write_text")
+        if "encoding" not in keys and (opens or written):
+            found.append(call.lineno)
+    return found
+
+
+OWN_FILES = [*PACKAGE.rglob("*.py"), *ROOT.glob("*.py"), *ROOT.glob("benchmarks/*.py")]
+
+
+@pytest.mark.parametrize("file", OWN_FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_text_files_are_opened_as_utf_8_in_any_locale(file: Path) -> None:
+    assert without_encoding(file) == []
+
+
+def test_a_file_opened_without_encoding_is_seen(tmp_path: Path) -> None:
+    lines = ["open(p)", "p.open()", "p.open('w')", "p.read_text()", "p.write_text(t)", "open(p, mode='a')"]
+    fine = ["open(p, 'rb')", "p.open(encoding='utf-8')", "p.read_text(encoding='utf-8')", "p.open(mode='wb')"]
+    file = tmp_path / "file.py"
+    file.write_text("\n".join([*lines, *fine]) + "\n", encoding="utf-8")
+    assert sorted(without_encoding(file)) == [1, 2, 3, 4, 5, 6]

@@ -1,4 +1,4 @@
-"""GSPO and CISPO in `dapo_ref/loss.py`: their papers' equations, gradients, invariances, harmless padding."""
+"""`dapo_ref/loss_variants.py`: the equations of their papers, gradients, invariances, harmless padding."""
 
 import math
 from collections.abc import Callable
@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dapo_ref.loss import (
+from dapo_ref.loss import dual_clip, masked_ratio, sample_level_mean, token_level_mean
+from dapo_ref.loss_variants import (
+    centred_advantages,
     cispo_surrogate,
+    constant_length_mean,
+    dual_clipped,
     gspo_surrogate,
-    masked_ratio,
-    sample_level_mean,
+    leave_one_out_advantages,
     sequence_ratio,
-    token_level_mean,
 )
 from tests.support import oracle
 from tests.support.oracle import Group, ragged_groups
@@ -196,3 +198,68 @@ def test_shapes_that_do_not_agree_are_refused(surrogate: Surrogate) -> None:
         sequence_ratio(WIDE, WIDE, TRUE)
     with pytest.raises(ValueError, match="response_mask"):
         masked_ratio(WIDE, WIDE, TRUE)
+
+
+# --- Dr. GRPO, leave-one-out, dual clip ---------------------------------------------------------------------
+
+reward_matrices = st.integers(1, 6).flatmap(
+    lambda size: st.lists(
+        st.lists(st.floats(-2, 2, width=32), min_size=size, max_size=size), min_size=1, max_size=4
+    )
+)
+
+
+@given(reward_matrices)
+def test_centred_advantages_are_rewards_less_their_groups_mean(rewards: list[list[float]]) -> None:
+    found = centred_advantages(torch.tensor(rewards)).tolist()
+    for row, group in zip(found, rewards, strict=True):
+        assert row == pytest.approx([r - sum(group) / len(group) for r in group], abs=1e-6)
+
+
+@given(reward_matrices)
+def test_leave_one_out_subtracts_the_mean_of_the_others(rewards: list[list[float]]) -> None:
+    found = leave_one_out_advantages(torch.tensor(rewards)).tolist()
+    for row, group in zip(found, rewards, strict=True):
+        others = [[r for j, r in enumerate(group) if j != i] for i in range(len(group))]
+        expected = [r - sum(o) / len(o) if o else 0.0 for r, o in zip(group, others, strict=True)]
+        assert row == pytest.approx(expected, abs=1e-5)
+
+
+def test_advantages_by_hand() -> None:
+    """One right in four, ±1: the mean is −1/2; the others of the right one have −1, of a wrong one −1/3."""
+    rewards = torch.tensor([[1.0, -1.0, -1.0, -1.0]])
+    assert centred_advantages(rewards).tolist() == [[1.5, -0.5, -0.5, -0.5]]
+    torch.testing.assert_close(
+        leave_one_out_advantages(rewards), torch.tensor([[2.0, -2 / 3, -2 / 3, -2 / 3]])
+    )
+
+
+@pytest.mark.parametrize("advantages", [centred_advantages, leave_one_out_advantages])
+def test_equal_rewards_and_groups_of_one_have_advantage_zero(advantages: Callable[[Tensor], Tensor]) -> None:
+    assert advantages(torch.full((2, 7), 0.1)).eq(0).all()
+    assert advantages(torch.tensor([[0.3]])).tolist() == [[0.0]]
+    with pytest.raises(ValueError, match="rewards"):
+        advantages(torch.ones(3))
+
+
+def test_a_constant_for_the_length_by_hand() -> None:
+    """(1 + 2 + 3) over 2 responses of at most 10 tokens; nan at padding is not seen."""
+    x = f64([1.0, math.nan], [2.0, 3.0]).requires_grad_()
+    mask = torch.tensor([[True, False], [True, True]])
+    loss = constant_length_mean(x, mask, 2, 10)
+    loss.backward()
+    assert loss.item() == pytest.approx(6 / 20)
+    torch.testing.assert_close(x.grad, f64([0.05, 0.0], [0.05, 0.05]))
+    for arguments in ((2, 0), (0, 10)):
+        with pytest.raises(ValueError, match="must be above 0"):
+            constant_length_mean(x, mask, *arguments)
+
+
+def test_dual_clipped_tokens_are_those_whose_gradient_it_stops() -> None:
+    """c = 3: ratios 2, 4 at Â < 0 (one), 4 at Â > 0 (none), 9 at padding (none)."""
+    ratio = f64([2.0, 4.0, 9.0], [4.0, 1.0, 9.0])
+    mask = torch.tensor([[True, True, False]] * 2)
+    assert dual_clipped(ratio, f64(-1.0, 1.0), mask, 3.0).item() == 1
+    surrogate = (ratio * f64([-1.0], [1.0])).requires_grad_()
+    dual_clip(surrogate, f64(-1.0, 1.0), 3.0)[mask].sum().backward()
+    assert ((surrogate.grad == 0) & mask).sum().item() == 1

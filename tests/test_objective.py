@@ -1,5 +1,6 @@
 """`dapo_ref/objective.py`: the loss that a configuration asks for is the one of its equation."""
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from dapo_ref.config import Config
 from dapo_ref.errors import ConfigError
-from dapo_ref.objective import build_objective
+from dapo_ref.objective import ADVANTAGES, advantages, build_objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 from tests.support import oracle
 from tests.support.oracle import Group, Response, ragged_groups
@@ -123,6 +124,7 @@ def test_gspo_and_cispo_are_those_of_their_papers(groups: list[Group]) -> None:
     ("values", "message"),
     [
         ({"loss_variant": "gsop"}, r"loss_variant: unknown name 'gsop'; did you mean 'gspo'\?"),
+        ({"advantage": "centered"}, r"advantage: unknown name 'centered'; did you mean 'centred'\?"),
         ({"loss_variant": "gspo"}, "set loss_aggregation to sample_level"),
         ({"loss_variant": "cispo", "dual_clip": 10.0}, "dual_clip belongs to loss_variant dapo"),
     ],
@@ -146,4 +148,29 @@ def test_a_variant_that_does_not_exist_or_fit_is_refused(values: dict[str, Any],
 def test_the_clip_is_counted_by_the_ratio_that_it_looks_at(values: dict[str, Any], expected: Any) -> None:
     batch = oracle.pad([[tokens(2.0, 1.5, 1.1), tokens(-1.0, 0.5, 3.0)]], extra=1, filler=7.0)
     found = build_objective(Config(**values)).clipping(batch.logprobs, micro_batch(batch))
-    assert found == pytest.approx(expected)
+    assert found[:3] == pytest.approx(expected)
+    # log π_old − log π_θ of ratios 1.5, 1.1, 0.5, 3, whatever the clip looks at; no dual clip.
+    assert found.log_ratio_sum == pytest.approx(-math.log(1.5 * 1.1 * 0.5 * 3))
+    assert found.dual == 0
+
+
+def test_the_dual_clip_is_counted_where_it_is_on() -> None:
+    batch = oracle.pad([[tokens(2.0, 5.0, 1.1), tokens(-1.0, 0.5, 3.0, 2.5)]], extra=1, filler=7.0)
+    for c, count in ((2.0, 2), (2.7, 1), (10.0, 0)):
+        found = build_objective(Config(dual_clip=c)).clipping(batch.logprobs, micro_batch(batch))
+        assert found.dual == count
+
+
+@given(ragged_groups())
+def test_a_constant_length_divides_by_the_cap(groups: list[Group]) -> None:
+    total = -oracle.eq12_objective(groups, 0.2, 0.28) * sum(len(r.logprobs) for g in groups for r in g)
+    loss = loss_of(groups, loss_aggregation="constant_length", max_response_length=5000)
+    close(loss, total / 5000 / sum(len(group) for group in groups))
+
+
+def test_advantages_are_chosen_by_name() -> None:
+    rewards = torch.tensor([[1.0, -1.0, -1.0, -1.0]])
+    found = {name: advantages(rewards, Config(advantage=name))[0, 0].item() for name in ADVANTAGES}
+    assert found == pytest.approx({"normalized": 1.5, "centred": 1.5, "leave_one_out": 2.0}, rel=1e-5)
+    population = advantages(rewards, Config(unbiased_std=False))[0, 0].item()
+    assert population == pytest.approx(1.5 / 0.75**0.5, rel=1e-5)

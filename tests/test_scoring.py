@@ -110,3 +110,8 @@ def test_what_begin_started_is_not_verified_again(monkeypatch):
     assert sorted(submitted) == [("right", "5"), ("right", "6"), ("wrong", "5"), ("wrong", "6")]
     assert scorer._begun == {}
     assert rewards_of(scored).tolist() == [1.0, -1.0, -1.0, 1.0]
+
+
+def test_the_punishment_can_be_scaled():
+    config = dataclasses.replace(CONFIG, overlong_penalty_factor=3.0)
+    torch.testing.assert_close(dapo_reward(random_groups([[6, 8]]), config), torch.tensor([1.0, -2.5]))

@@ -5,15 +5,26 @@
 """
 
 from dapo_ref.data.problems import Problem, load_problems
-from dapo_ref.data.prompts import PromptStream, encode_prompt, keep_short_prompts, render_prompt
+from dapo_ref.data.prompts import (
+    PromptStream,
+    data_fingerprint,
+    encode_prompt,
+    keep_short_prompts,
+    of_date,
+    prints_date,
+    render_prompt,
+)
 from dapo_ref.errors import DataError
 
 __all__ = [
     "DataError",
     "Problem",
     "PromptStream",
+    "data_fingerprint",
     "encode_prompt",
     "keep_short_prompts",
     "load_problems",
+    "of_date",
+    "prints_date",
     "render_prompt",
 ]

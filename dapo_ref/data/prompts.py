@@ -4,12 +4,16 @@
 out; its position is part of a checkpoint.
 """
 
+import contextlib
 import hashlib
 import logging
 import random
-from collections.abc import Sequence
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -21,12 +25,22 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+DATE_CODES = [f"%{pad}{letter}" for pad in ("", "-") for letter in string.ascii_letters] + ["%%"]
+DATE_MACRO = """{% macro strftime_now(format) %}{% set filled = namespace(text=format) %}
+{% for code, value in date_fields.items() %}{% set filled.text = filled.text.replace(code, value) %}
+{% endfor %}{{ filled.text }}{% endmacro %}
+"""
+"""Instead of transformers' own `strftime_now`, which asks the clock; a template takes only plain data."""
 
-def render_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> str:
+
+def render_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase, date: str = "") -> str:
     """The prompt as the text whose tokens the model sees.
 
     A tokenizer without a chat template gets the plainest thing that ends the question: its
     beginning-of-sequence token if it has one, the contents of the messages, a newline.
+
+    Args:
+        date: that a template prints which asks for it, YYYY-MM-DD; today where empty.
 
     Raises:
         DataError: the chat template refuses the messages (some know no system role).
@@ -34,21 +48,63 @@ def render_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> str:
     if tokenizer.chat_template is None:
         contents = "\n\n".join(message["content"] for message in problem.messages)
         return f"{tokenizer.bos_token or ''}{contents}\n"
+    return _by_template(tokenizer, problem, date)
+
+
+def _by_template(
+    tokenizer: PreTrainedTokenizerBase, problem: Problem, date: str, generation_prompt: bool = True
+) -> str:
+    dated: dict[str, Any] = {}
+    if prints_date(tokenizer):
+        day = datetime.fromisoformat(date) if date else datetime.now()
+        fields = {code: day.strftime(code) for code in DATE_CODES}
+        dated = {"chat_template": DATE_MACRO + tokenizer.get_chat_template(), "date_fields": fields}
     try:
         text = tokenizer.apply_chat_template(
-            list(problem.messages), tokenize=False, add_generation_prompt=True
+            list(problem.messages), tokenize=False, add_generation_prompt=generation_prompt, **dated
         )
-    except TemplateError as error:
+    except (TemplateError, TypeError, ValueError) as error:
         raise DataError(f"{problem.source}: the chat template refuses this prompt: {error}") from error
     assert isinstance(text, str)
     return text
 
 
-def encode_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def prints_date(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the chat template asks for the date."""
+    return "strftime_now" in str(tokenizer.chat_template)
+
+
+def require_generation_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem) -> None:
+    """Checks that a prompt ends where the response begins.
+
+    Raises:
+        DataError: the template has no generation prompt, and writes something between prompt and response.
+    """
+    if tokenizer.chat_template is None:
+        return
+    prompt = _by_template(tokenizer, problem, FIXED_DATE)
+    if prompt != _by_template(tokenizer, problem, FIXED_DATE, generation_prompt=False):
+        return
+    answered = replace(problem, messages=(*problem.messages, {"role": "assistant", "content": "RESPONSE"}))
+    header = ""
+    with contextlib.suppress(DataError):  # a template that takes no response says nothing about it
+        text = _by_template(tokenizer, answered, FIXED_DATE, generation_prompt=False)
+        header = text.removeprefix(prompt).partition("RESPONSE")[0].strip()
+    if header:
+        raise DataError(
+            "the chat template has no generation prompt: it ignores add_generation_prompt, and writes "
+            f"{header!r} before a response; mend chat_template in the model's folder"
+        )
+
+
+def encode_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase, date: str = "") -> list[int]:
     """The tokens of a prompt, up to where the response begins.
 
     The special tokens are those of `render_prompt`'s text, so that a tokenizer that would add its own
     beginning-of-sequence token does not double it.
+
+    Args:
+        date: as for `render_prompt`.
 
     Returns:
         Token ids, without padding.
@@ -56,25 +112,32 @@ def encode_prompt(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> list[
     Raises:
         DataError: as `render_prompt`.
     """
-    ids: list[int] = tokenizer(render_prompt(problem, tokenizer), add_special_tokens=False)["input_ids"]
+    text = render_prompt(problem, tokenizer, date)
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids
 
 
+FIXED_DATE = "2000-12-31"
+"""Decides which prompts are short enough, so that these are the same ones every day."""
+
+
 def keep_short_prompts(
-    problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, max_prompt_length: int
+    problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, max_prompt_length: int, date: str = ""
 ) -> list[tuple[Problem, list[int]]]:
     """Encodes the prompts and drops those that are too long, with their number in the log.
 
     Args:
         max_prompt_length: tokens; a prompt of exactly so many stays.
+        date: as for `render_prompt`.
 
     Returns:
         `(problem, prompt ids)` of those that stay, in order, at least one.
 
     Raises:
-        DataError: all are too long.
+        DataError: all are too long, or the chat template does not lead up to a response.
     """
-    encoded = [(problem, encode_prompt(problem, tokenizer)) for problem in problems]
+    require_generation_prompt(tokenizer, problems[0])
+    encoded = [(problem, encode_prompt(problem, tokenizer, FIXED_DATE)) for problem in problems]
     kept = [(problem, ids) for problem, ids in encoded if len(ids) <= max_prompt_length]
     if not kept:
         shortest = min(len(ids) for _, ids in encoded)
@@ -89,7 +152,24 @@ def keep_short_prompts(
             len(encoded),
             max_prompt_length,
         )
-    return kept
+    return of_date(kept, tokenizer, date)
+
+
+def of_date(
+    prompts: Sequence[tuple[Problem, list[int]]], tokenizer: PreTrainedTokenizerBase, date: str
+) -> list[tuple[Problem, list[int]]]:
+    """The same prompts with another date, if the template prints one."""
+    if not prints_date(tokenizer):
+        return list(prompts)
+    return [(problem, encode_prompt(problem, tokenizer, date)) for problem, _ in prompts]
+
+
+def data_fingerprint(problems: Iterable[Problem], tokenizer: PreTrainedTokenizerBase) -> str:
+    """A hash of problems and chat template, whatever the date is."""
+    digest = hashlib.sha256(repr(tokenizer.chat_template).encode())
+    for problem in problems:
+        digest.update(b"\0" + repr(problem).encode())
+    return f"problems:{digest.hexdigest()[:16]}"
 
 
 class PromptStream(Generic[T]):
@@ -102,18 +182,20 @@ class PromptStream(Generic[T]):
         items: what is dealt out, such as the pairs of `keep_short_prompts`; `repr` must identify an item.
         seed: of the shuffles.
         position: how many items were taken before.
+        fingerprint: of the items; a hash of them where empty.
 
     Raises:
         ValueError: no items, or a negative position.
     """
 
-    def __init__(self, items: Sequence[T], seed: int, position: int = 0) -> None:
+    def __init__(self, items: Sequence[T], seed: int, position: int = 0, fingerprint: str = "") -> None:
         if not items:
             raise ValueError("a prompt stream needs at least one item")
         if position < 0:
             raise ValueError(f"position must not be negative, got {position}")
         self.position = position
-        self._items = items
+        self.items = items
+        self.fingerprint = fingerprint or self.items_fingerprint
         self._seed = seed
         self._shuffled_epoch = -1
         self._order: list[int] = []
@@ -121,7 +203,7 @@ class PromptStream(Generic[T]):
     @property
     def epoch(self) -> int:
         """The epoch of the next item, counted from 0."""
-        return self.position // len(self._items)
+        return self.position // len(self.items)
 
     def take(self, n: int) -> list[T]:
         """The next `n` items; more than an epoch holds is fine.
@@ -133,16 +215,16 @@ class PromptStream(Generic[T]):
             raise ValueError(f"cannot take {n} items")
         taken = []
         for _ in range(n):
-            taken.append(self._items[self._index()])
+            taken.append(self.items[self._index()])
             self.position += 1
         return taken
 
     def _index(self) -> int:
         if self._shuffled_epoch != self.epoch:
-            self._order = list(range(len(self._items)))
+            self._order = list(range(len(self.items)))
             random.Random(f"{self._seed}/{self.epoch}").shuffle(self._order)
             self._shuffled_epoch = self.epoch
-        return self._order[self.position % len(self._items)]
+        return self._order[self.position % len(self.items)]
 
     def state_dict(self) -> dict[str, int | str]:
         """What a checkpoint holds: the position, and what it is a position in."""
@@ -154,10 +236,13 @@ class PromptStream(Generic[T]):
         Raises:
             DataError: the state was taken with other items or another seed.
         """
-        if state["fingerprint"] != self.fingerprint:
+        known = [self.fingerprint]
+        if not str(state["fingerprint"]).startswith("problems:"):  # of a checkpoint of before
+            known.append(self.items_fingerprint)
+        if state["fingerprint"] not in known:
             raise DataError(
                 "cannot resume on other data: the prompts are not those of the checkpoint (data, "
-                "prompt_template, tokenizer or max_prompt_length changed); restore them or start a new run"
+                "prompt_template, chat template or max_prompt_length changed); restore them or start anew"
             )
         if state["seed"] != self._seed:
             raise DataError(
@@ -167,9 +252,9 @@ class PromptStream(Generic[T]):
         self.position = int(state["position"])
 
     @cached_property
-    def fingerprint(self) -> str:
-        """A hash of the items in their order."""
+    def items_fingerprint(self) -> str:
+        """A hash of the items in their order, tokens of prompts included."""
         digest = hashlib.sha256()
-        for item in self._items:
+        for item in self.items:
             digest.update(repr(item).encode() + b"\0")
         return digest.hexdigest()[:16]

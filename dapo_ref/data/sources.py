@@ -14,6 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from dapo_ref.errors import DataError
 
 Row = dict[str, Any]
@@ -152,11 +154,29 @@ def _parquet_rows(path: Path) -> Iterator[Addressed]:
         require_layout(columns, str(path))
         number = 0
         for batch in file.iter_batches(batch_size=1024, columns=[c for c in columns if c in _COLUMNS]):
+            kinds = {field.name: field.type for field in batch.schema}
             for row in batch.to_pylist():
                 number += 1
-                yield Addressed(f"{path}:row {number}", row)
+                yield Addressed(f"{path}:row {number}", {key: _exact(row[key], kinds[key]) for key in row})
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read as parquet: {_one_line(error)}") from error
+
+
+def _exact(value: Any, kind: Any) -> Any:
+    """A cell with the digits of its column's type: a float32 0.1 is 0.1, not the 0.10000000149 that Python
+    makes of it.
+
+    Args:
+        kind: pyarrow's type of the cell.
+    """
+    from pyarrow import types
+
+    if types.is_struct(kind) and value is not None:
+        return {field.name: _exact(value[field.name], field.type) for field in kind}
+    if isinstance(value, float | np.floating) and (types.is_float16(kind) or types.is_float32(kind)):
+        narrow = np.float16 if types.is_float16(kind) else np.float32
+        return Decimal(str(narrow(value)))
+    return value.normalize() if isinstance(value, Decimal) and value.is_finite() else value
 
 
 # ------------------------------------------------------------------------------------------------------------

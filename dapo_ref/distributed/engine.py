@@ -20,7 +20,7 @@ import torch
 import transformers
 from accelerate import init_empty_weights
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from dapo_ref.config import Config
 from dapo_ref.distributed import tracking
@@ -29,7 +29,8 @@ from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import bytes_of_shard, load_shard, save_shard
 from dapo_ref.errors import ConfigError
 from dapo_ref.policy.batching import MicroBatch, MiniBatch, microbatches
-from dapo_ref.policy.logprobs import Policy, require_plain_head
+from dapo_ref.policy.logprobs import Policy
+from dapo_ref.policy.paths import choose_path
 from dapo_ref.policy.pretrained import load_hf_config, special_tokens_only, torch_dtype
 from dapo_ref.types import Batch
 
@@ -54,7 +55,9 @@ class Engine(Processes):
         self.config = config
         dtype = torch_dtype(config)
         hf_config = load_hf_config(config.model_dir)
+        num_positions = config.max_prompt_length + config.max_response_length
         self._rollout_model = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
+        path = choose_path(hf_config, dtype, config.packing, num_positions)
         super().__init__(make_accelerator(config), config.seed, config.process_group_timeout_s)
         model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=dtype)
         _switch_dropout_off(model)
@@ -62,7 +65,7 @@ class Engine(Processes):
         self._rollout_model.generation_config = model.generation_config
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        self.policy = Policy(model, config.packing)
+        self.policy = Policy(model, path.packed, path.own_head)
         self.policy.train()  # only because gradient checkpointing asks for it
         optimizer = torch.optim.AdamW(
             self.policy.parameters(),
@@ -163,15 +166,17 @@ class Engine(Processes):
                 chunk = []
         yield from _gathered(chunk)
 
-    def export(self, directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Writes the policy as a plain HF directory; a collective. Only the main process writes."""
+    def export(self, directory: Path) -> None:
+        """Writes weights and configuration as a plain HF directory; a collective. Only the main process
+        writes."""
         state = {}
         for name, value in self.full_parameters():
             if self.is_main:
                 state[name] = value.to("cpu", copy=True)
         if self.is_main:
+            saved = self.policy.model.state_dict().keys()  # such as biases that choose experts
+            state |= {n: b.cpu() for n, b in self.policy.model.named_buffers() if n in saved}
             self._rollout_model.save_pretrained(directory, state_dict=state)
-            tokenizer.save_pretrained(directory)
         self.barrier()
 
     # --- Checkpoints ------------------------------------------------------------------------------------
@@ -217,12 +222,11 @@ def _empty_model(hf_config: Any, dtype: torch.dtype) -> PreTrainedModel:
     """The architecture without memory for its parameters, in evaluation mode.
 
     Raises:
-        ConfigError: it is not a causal language model, or its logits are more than a linear head's output.
+        ConfigError: it is not a causal language model.
     """
     try:
         with init_empty_weights(include_buffers=False):
             model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
-        require_plain_head(model)
     except ValueError as error:
         raise ConfigError(f"model: {' '.join(str(error).split())[:300]}") from error
     return model.eval()

@@ -21,9 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from dapo_ref.policy.batching import MicroBatch
-from dapo_ref.policy.packing import ATTENTION, can_be_packed
+from dapo_ref.policy.packing import ATTENTION
 
 CHUNK_ELEMENTS = 2**25
 """Logits held at once: 128 MB in fp32."""
@@ -116,24 +117,39 @@ class LogprobHead(nn.Linear):
 class Policy(nn.Module):
     """A causal language model whose forward gives log-probabilities of given responses."""
 
-    def __init__(self, model: PreTrainedModel, packed: bool = True) -> None:
+    def __init__(self, model: PreTrainedModel, packed: bool = True, own_head: bool = False) -> None:
         """Turns the model's output head into a `LogprobHead` and its attention into the packed one, in place.
 
         Args:
             model: any causal language model of transformers.
-            packed: pack micro-batches, if the model's attention can be taken apart; see `packing.py`.
+            packed: micro-batches are packed; `paths.py` says for which models that is right.
+            own_head: take the model's own logits, all at once, instead of the chunked head.
 
         Raises:
-            ValueError: an architecture whose logits are more than the head's output.
+            ValueError: the chunked head is asked for, and the model's is not linear.
         """
         super().__init__()
-        require_plain_head(model)
-        model.get_output_embeddings().__class__ = LogprobHead
-        self.packed = packed and can_be_packed(model)
-        if self.packed:
+        head = model.get_output_embeddings()
+        if not own_head and type(head) not in (nn.Linear, LogprobHead):
+            raise ValueError(f"{type(model).__name__} has no linear output head: {type(head).__name__}")
+        if not own_head:
+            head.__class__ = LogprobHead
+        self.packed, self.own_head = packed, own_head
+        self._attention = model.config._attn_implementation
+        if packed:
             model.set_attn_implementation(ATTENTION)
         self.model = model
         self.config = model.config
+
+    def train(self, mode: bool = True) -> "Policy":
+        """All modules compute as in evaluation, the function that is sampled: no dropout, no skipped layers,
+        no noise in a router. Only gradient checkpointing asks whether its layer is in train mode."""
+        super().train(False)
+        self.training = mode
+        for module in self.modules():
+            if isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing:
+                module.training = mode
+        return self
 
     def forward(self, micro: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """log π_θ(oᵢₜ | q, oᵢ,<ₜ) and the entropy there, for the response tokens that are trained.
@@ -149,16 +165,20 @@ class Policy(nn.Module):
             ([b, T], [b, T]) float32, 0 where the response mask is False.
         """
         mask = micro.response_mask
-        layout = {"packing": micro.packing} if micro.packing is not None else {}
-        output = self.model.base_model(
-            input_ids=micro.input_ids, position_ids=micro.position_ids, use_cache=False, **layout
-        )
-        hidden = output.last_hidden_state.flatten(0, 1)
-        head = self.model.get_output_embeddings()
+        layout: dict[str, Any] = {}
+        if micro.packing is not None:
+            layout = {"packing": micro.packing, "position_ids": micro.position_ids}
+        targets, positions = micro.response_ids[mask], micro.predictors[mask]
         # A lookup and no index: the state at a prompt's end predicts the first token of all its responses,
         # and the backward pass of an index adds those up in any order.
-        predicting = F.embedding(micro.predictors[mask], hidden)
-        logprobs, entropy = head(predicting, micro.response_ids[mask], temperature)
+        if self.own_head:
+            output = self.model(input_ids=micro.input_ids, use_cache=False, **layout)
+            logits = F.embedding(positions, output.logits.flatten(0, 1)).float() / temperature
+            logprobs, entropy = _of_logits(logits, targets)
+        else:
+            output = self.model.base_model(input_ids=micro.input_ids, use_cache=False, **layout)
+            predicting = F.embedding(positions, output.last_hidden_state.flatten(0, 1))
+            logprobs, entropy = self.model.get_output_embeddings()(predicting, targets, temperature)
         empty = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         return empty.masked_scatter(mask, logprobs), empty.masked_scatter(mask, entropy)
 
@@ -167,7 +187,7 @@ class Policy(nn.Module):
         """The model as others know it, in evaluation mode and with attention that takes a cache."""
         self.eval()
         if self.packed:
-            self.model.set_attn_implementation("sdpa")
+            self.model.set_attn_implementation(self._attention)
         try:
             yield self.model
         finally:
@@ -176,11 +196,9 @@ class Policy(nn.Module):
             self.train()
 
 
-def require_plain_head(model: PreTrainedModel) -> None:
-    """Raises ValueError where the logits are more than the output of a linear head."""
-    for key in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
-        if getattr(model.config, key, None) not in (None, 1.0):
-            raise ValueError(f"{type(model).__name__} transforms its logits ({key}); not supported")
-    head = model.get_output_embeddings()
-    if not isinstance(head, nn.Linear):
-        raise ValueError(f"{type(model).__name__} has no linear output head, found {type(head).__name__}")
+def _of_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """[n, V], [n] → log π(target) [n], which carries the gradient, and entropy [n], which does not."""
+    log_probs = logits.log_softmax(dim=-1)
+    with torch.no_grad():
+        entropy = -(log_probs.exp() * log_probs).sum(dim=-1)
+    return log_probs.gather(1, targets[:, None])[:, 0], entropy

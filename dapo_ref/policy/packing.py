@@ -26,14 +26,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.bias import causal_lower_right
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface
 
 ATTENTION = "dapo_packed"
 """The name under which transformers knows `packed_attention`."""
 
-PLAIN_LAYERS = {"full_attention", "sliding_attention"}
-NOT_SUPPORTED = {"softcap", "s_aux", "position_bias"}
-"""What some layers ask of their attention beside the plain softmax."""
+NO_MATTER = {
+    *("dropout", "position_ids", "use_cache", "is_causal", "cache_position", "return_dict"),
+    *("output_attentions", "output_hidden_states", "output_router_logits"),
+}
+"""What layers pass along that changes nothing in a plain softmax over the tokens before."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def packed_attention(
     Raises:
         ValueError: the layer asks for more than this does.
     """
-    for name in NOT_SUPPORTED & kwargs.keys():
+    for name in sorted(kwargs.keys() - NO_MATTER):
         if kwargs[name] is not None:
             raise ValueError(f"{type(module).__name__} passes {name} to its attention; set packing: false")
     sizes = [(block.num_rows, block.num_queries) for block in packing.blocks]
@@ -191,15 +193,6 @@ def _visible(num_queries: int, num_keys: int, window: int | None, device: torch.
     column = torch.arange(num_keys, device=device)
     distance = column[num_keys - num_queries :, None] - column
     return (distance >= 0) & (distance < window)
-
-
-def can_be_packed(model: PreTrainedModel) -> bool:
-    """Whether the model's attention goes through transformers' interface, and nothing else in it looks at
-    other tokens than the one it stands at."""
-    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-    softcap = getattr(model.config, "attn_logit_softcapping", None)
-    sinks = any(name.endswith("sinks") for name, _ in model.named_parameters())
-    return bool(model._supports_attention_backend) and kinds <= PLAIN_LAYERS and softcap is None and not sinks
 
 
 SHORTEST_SHARED_PREFIX = 16

@@ -4,7 +4,9 @@ Tokenizer, model configuration and generation configuration are three files that
 brought together: which tokens end a response, and whether every token has an embedding.
 """
 
+import shutil
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,9 +19,16 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import cached_file
 
 from dapo_ref.config import Config
 from dapo_ref.errors import ConfigError
+
+SIDE_FILES = (
+    *("generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("tokenizer.json", "chat_template.jinja", "chat_template.json"),
+)
+"""Of any model; a tokenizer names those of its kind."""
 
 transformers.utils.logging.disable_progress_bar()  # of loading weights
 
@@ -113,6 +122,26 @@ def special_tokens_only(own: GenerationConfig | None) -> GenerationConfig:
     """
     names = ("bos_token_id", "eos_token_id", "pad_token_id")
     return GenerationConfig(**{name: getattr(own, name, None) for name in names})
+
+
+def copy_side_files(model_dir: str, tokenizer: PreTrainedTokenizerBase, directory: Path) -> None:
+    """Puts a model's generation configuration, chat template and tokenizer files beside new weights, byte by
+    byte: what transformers would write from memory may not be what it read.
+
+    Args:
+        model_dir: directory or hub name that the tokenizer was loaded from.
+    """
+    (directory / "generation_config.json").unlink(missing_ok=True)  # of the model in memory
+    names = {*SIDE_FILES, *tokenizer.vocab_files_names.values()}
+    for name in sorted(names):
+        found = cached_file(
+            model_dir, name, _raise_exceptions_for_missing_entries=False, local_files_only=True
+        )
+        if found is not None:
+            shutil.copyfile(found, directory / name)
+    templates = Path(model_dir) / "additional_chat_templates"
+    if templates.is_dir():
+        shutil.copytree(templates, directory / templates.name)
 
 
 def load_plain_model(config: Config) -> PreTrainedModel:

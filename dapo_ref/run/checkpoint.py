@@ -21,8 +21,9 @@ from transformers import PreTrainedTokenizerBase
 from dapo_ref.config import Config
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.errors import ConfigError, TrainingError
-from dapo_ref.run.files import sync
-from dapo_ref.run.folder import RunFolder
+from dapo_ref.policy.pretrained import copy_side_files
+from dapo_ref.run.files import replacing, sync
+from dapo_ref.run.folder import PROMPTS_FILE, RunFolder
 from dapo_ref.run.manifest import (
     BrokenError,
     Entry,
@@ -142,16 +143,26 @@ def warn_of_little_space(engine: Engine, folder: RunFolder, config: Config) -> N
         )
 
 
-def export(engine: Engine, folder: RunFolder, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Writes the policy as a plain Hugging Face directory, `model/`; a collective."""
-    partial = folder.path / "partial_model"
+def export(
+    engine: Engine, folder: RunFolder, tokenizer: PreTrainedTokenizerBase, config: Config, prompt_date: str
+) -> None:
+    """Writes the policy as a plain Hugging Face directory, `model/`, with what its prompts were made of; a
+    collective. A former one stays until the new one is whole."""
+    partial, former = folder.path / "partial_model", folder.path / "former_model"
     engine.watch.doing = "export of the model"
     if engine.is_main:
-        shutil.rmtree(partial, ignore_errors=True)
-    engine.export(partial, tokenizer)
+        for leftover in (partial, former):
+            shutil.rmtree(leftover, ignore_errors=True)
+    engine.export(partial)
     if engine.is_main:
-        shutil.rmtree(folder.model, ignore_errors=True)
+        copy_side_files(config.model_dir, tokenizer, partial)
+        prompts = {"prompt_template": config.prompt_template, "prompt_date": prompt_date}
+        with replacing(partial / PROMPTS_FILE) as out:
+            out.write(json.dumps(prompts, indent=1, ensure_ascii=False) + "\n")
+        if folder.model.exists():
+            folder.model.rename(former)
         partial.rename(folder.model)
+        shutil.rmtree(former, ignore_errors=True)
     engine.barrier()
 
 

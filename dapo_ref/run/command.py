@@ -6,8 +6,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
+from dapo_ref.distributed.launcher import of_mpi
 from dapo_ref.errors import UserError
 from dapo_ref.run.preemption import StoppedError, exit_code_of
 
@@ -34,6 +36,8 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     Returns:
         0; 2 after one line on what the user can mend; 130 or 143 after a signal; 1 after anything else.
     """
+    if isinstance(sys.stdout, TextIOWrapper):  # a locale without a character must not end a run
+        sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
     try:
         run(argv)
@@ -57,4 +61,4 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
 def launched_as_main() -> bool:
     """Whether this process speaks for all, as far as the launcher's environment says; for use
     before there is an `Engine`."""
-    return os.environ.get("RANK", "0") == "0"
+    return (os.environ.get("RANK") or of_mpi("RANK") or "0") == "0"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dapo_ref.config import Config, Sampling
-from dapo_ref.data import keep_short_prompts
+from dapo_ref.data import keep_short_prompts, of_date
 from dapo_ref.data.problems import read_problems, report
 from dapo_ref.errors import ConfigError
 from dapo_ref.evaluation import ALL, figures
@@ -62,7 +62,8 @@ def load_tasks(
         if counts.times > 1:
             log.info("%s: each problem stands there %d times; sampled once each", source, counts.times)
             repeats = max(repeats, counts.times)
-        prompts = keep_short_prompts(problems[: limit or None], tokenizer, config.max_prompt_length)
+        problems = problems[: limit or None]
+        prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
         tasks += [Task(name, number, prompt) for number, prompt in enumerate(prompts)]
     return tasks, repeats
 
@@ -74,6 +75,12 @@ def load_eval_tasks(config: Config, tokenizer: PreTrainedTokenizerBase) -> list[
         ConfigError, DataError: as for `load_tasks`.
     """
     return load_tasks(config.eval_sources, config, tokenizer)[0] if config.evaluate_every else []
+
+
+def tasks_of_date(tasks: Sequence[Task], tokenizer: PreTrainedTokenizerBase, date: str) -> list[Task]:
+    """The same tasks with another date in their prompts, if the chat template prints one."""
+    prompts = of_date([task.prompt for task in tasks], tokenizer, date)
+    return [task._replace(prompt=prompt) for task, prompt in zip(tasks, prompts, strict=True)]
 
 
 def data_names(sources: Sequence[str]) -> list[str]:

@@ -34,6 +34,10 @@ MAX_BAD_UPDATES = 20
 """Files of `bad_updates/` at most: enough to see what they have in common."""
 
 
+PROMPTS_FILE = "prompts.json"
+"""Beside exported weights: the template and the date that the model was trained with."""
+
+
 class RunFolder:
     """Paths of a run, and the one who may write there: the main process."""
 
@@ -64,6 +68,8 @@ class RunFolder:
             self._require_empty()
         elif not self.config_file.exists():
             raise ConfigError(f"output_dir: {self.path} holds no run to resume (no config.yaml)")
+        if self.model.is_symlink() or (self.model.exists() and not self.model.is_dir()):
+            raise ConfigError(f"output_dir: {self.model} is not a folder: move it away, the run writes one")
         try:
             for folder in (self.path, self.path / "rollouts", self.path / "checkpoints"):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +103,7 @@ class RunFolder:
         """Held as long as this object lives: two runs in one folder would delete each other's files."""
         if self._lock is not None:
             return
-        lock = (self.path / "lock").open("w")
+        lock = (self.path / "lock").open("w", encoding="utf-8")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

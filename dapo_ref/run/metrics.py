@@ -43,6 +43,8 @@ class StepMetrics:
     entropy: float = 0.0
     prob: float = 0.0
     ratio_max: float = 0.0
+    clipped_dual: float = 0.0
+    log_ratio_sum: float = 0.0
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -90,6 +92,8 @@ class StepMetrics:
         self.pending_losses.append(float(loss.detach()))
         self.clipped_low += clipping.low
         self.clipped_high += clipping.high
+        self.clipped_dual += clipping.dual
+        self.log_ratio_sum += clipping.log_ratio_sum
         self.ratio_max = max(self.ratio_max, clipping.ratio_max)
 
     def end_update(self, grad_norm: float, num_tokens: int) -> list[float]:
@@ -117,9 +121,12 @@ class StepMetrics:
             learning_rate: of this step.
         """
         sums = processes.sum(
-            [self.loss, self.clipped_low, self.clipped_high, self.sampled_tokens, self.entropy, self.prob]
+            [
+                *(self.loss, self.clipped_low, self.clipped_high, self.clipped_dual, self.log_ratio_sum),
+                *(self.sampled_tokens, self.entropy, self.prob),
+            ]
         )
-        loss, low, high, sampled, entropy, prob = sums
+        loss, low, high, dual, log_ratio, sampled, entropy, prob = sums
         names = sorted(self.timers)
         ratio_max, *times = processes.max([self.ratio_max, *(self.timers[name] for name in names)])
         made = len(self.grad_norms)
@@ -134,6 +141,8 @@ class StepMetrics:
             "policy/mean_prob": prob / max(sampled, 1),
             "policy/clip_frac_low": low / max(self.trained_tokens, 1),
             "policy/clip_frac_high": high / max(self.trained_tokens, 1),
+            "policy/clip_frac_dual": dual / max(self.trained_tokens, 1),
+            "policy/kl_old": log_ratio / max(self.trained_tokens, 1),
             "policy/ratio_max": ratio_max,
             "updates/skipped": self.skipped_updates,
             "tokens/trained": self.trained_tokens,

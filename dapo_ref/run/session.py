@@ -10,6 +10,7 @@ import statistics
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +18,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from dapo_ref.config import Config
-from dapo_ref.data import PromptStream
+from dapo_ref.data import PromptStream, data_fingerprint, of_date, prints_date
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.dynamic_sampling import AcceptanceRate, GroupBuffer
 from dapo_ref.errors import TrainingError
@@ -25,7 +26,7 @@ from dapo_ref.objective import Objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 from dapo_ref.policy.rollout import Prompt, end_token_ids
 from dapo_ref.run import checkpoint
-from dapo_ref.run.evaluator import Evaluator, Task, chunks, equal_shares, in_order, metrics_of
+from dapo_ref.run.evaluator import Evaluator, Task, chunks, equal_shares, in_order, metrics_of, tasks_of_date
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.run.health import Health
 from dapo_ref.run.metrics import StepMetrics, seconds_of, summary_line
@@ -47,6 +48,7 @@ class Session:
         steps_done: rollout steps that are finished, so the index of the one in progress.
         updates: optimiser updates made so far, skipped ones included.
         learning_rate: of the step in progress.
+        prompt_date: what templates print that ask for the date.
     """
 
     def __init__(
@@ -67,7 +69,8 @@ class Session:
         self.scorer = scorer
         self.tokenizer = tokenizer
         self.end_ids = end_token_ids(tokenizer, engine.policy.model)
-        self.stream = PromptStream(prompts, seed=config.seed)
+        self.prompt_date = config.prompt_date
+        self.stream = self._stream_of(prompts)
         self.stop = StopPoints(signals, engine, interruptible=config.rollout_weights == "gathered")
         self.acceptance = AcceptanceRate()
         self.steps_done = 0
@@ -88,11 +91,27 @@ class Session:
         """Resumes if that is asked for; from here on stop signals wait for the loop."""
         if self.config.resume:
             self._resume()
+        self._settle_date()
+        self._last_finished = self.state_dict()
         checkpoint.warn_of_little_space(self.engine, self._folder, self.config)
         self.engine.start_tracker(self.steps_done)
         if self._held_out and self.steps_done == 0:
             self._evaluate_first()
         self._signals.loop_begins()
+
+    def _stream_of(self, prompts: Sequence[Prompt]) -> PromptStream[Prompt]:
+        fingerprint = data_fingerprint((problem for problem, _ in prompts), self.tokenizer)
+        return PromptStream(prompts, seed=self.config.seed, fingerprint=fingerprint)
+
+    def _settle_date(self) -> None:
+        """One date for all ranks and for the whole run, for templates that print it; a collective."""
+        if not prints_date(self.tokenizer):
+            return
+        self.prompt_date = self.engine.gather([self.prompt_date or date.today().isoformat()])[0]
+        position = self.stream.position
+        self.stream = self._stream_of(of_date(self.stream.items, self.tokenizer, self.prompt_date))
+        self.stream.position = position
+        self._held_out = tasks_of_date(self._held_out, self.tokenizer, self.prompt_date)
 
     @contextlib.contextmanager
     def step(self, step: int, learning_rate: float) -> Iterator[StepMetrics]:
@@ -248,7 +267,7 @@ class Session:
 
     def export_model(self) -> None:
         """Writes the policy as a plain Hugging Face directory."""
-        checkpoint.export(self.engine, self._folder, self.tokenizer)
+        checkpoint.export(self.engine, self._folder, self.tokenizer, self.config, self.prompt_date)
 
     # --- Stop and resume --------------------------------------------------------------------------------
 
@@ -260,6 +279,7 @@ class Session:
             "skipped_in_a_row": self._skipped_in_a_row,
             "stream": self.stream.state_dict(),
             "acceptance": self.acceptance.state_dict(),
+            **({"prompt_date": self.prompt_date} if self.prompt_date else {}),
         }
 
     def _checkpoint_for(self, stopped: StoppedError) -> None:
@@ -279,6 +299,7 @@ class Session:
             checkpoint.load_state(self.engine, path, written_by=state["num_processes"])
             self.steps_done, self.updates = state["step"], state["updates"]
             self._skipped_in_a_row = state["skipped_in_a_row"]
+            self.prompt_date = self.prompt_date or state.get("prompt_date", "")
             self.stream.load_state_dict(state["stream"])
             self.acceptance = AcceptanceRate(**state["acceptance"])
             self._last_finished = self.state_dict()

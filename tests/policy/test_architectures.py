@@ -11,12 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import Gemma2Config, GenerationConfig
+from transformers import GenerationConfig
 
 import evaluate
 from dapo_ref.config import Config
 from dapo_ref.data import Problem, encode_prompt, keep_short_prompts, load_problems
-from dapo_ref.distributed.engine import _empty_model
 from dapo_ref.errors import ConfigError
 from dapo_ref.policy.batching import microbatches
 from dapo_ref.policy.logprobs import Policy
@@ -247,8 +246,3 @@ def test_an_end_token_beyond_the_embedding_is_refused(tmp_path):
     directory = changed(tmp_path, generation={"eos_token_id": [2, 1000]})
     with pytest.raises(ConfigError, match="end token 1000 has no embedding, expected an id below 259"):
         load_tokenizer(directory)
-
-
-def test_an_architecture_that_transforms_its_logits_is_refused_without_weights(tmp_path):
-    with pytest.raises(ConfigError, match="transforms its logits"):
-        _empty_model(Gemma2Config(num_hidden_layers=1, vocab_size=8), torch.float32)

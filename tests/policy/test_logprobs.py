@@ -171,11 +171,3 @@ def test_head_still_gives_logits_for_generation():
     expected = head(x)
     head.__class__ = LogprobHead
     assert torch.equal(head(x), expected)
-
-
-@pytest.mark.parametrize("key", ["final_logit_softcapping", "logits_scaling", "logit_scale"])
-def test_architectures_that_transform_their_logits_are_refused(key):
-    model = random_llama()
-    setattr(model.config, key, 30.0)
-    with pytest.raises(ValueError, match=key):
-        Policy(model)

@@ -31,10 +31,10 @@ def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned:
     """One rollout step's updates on fixed groups, one of whose advantages may be nan; the metrics record."""
     folder = RunFolder(Path(config.output_dir))
     folder.path.mkdir(parents=True, exist_ok=True)
-    objective, prompts = build_objective(config), random_groups(shape)
+    groups = random_groups(shape)
+    objective, prompts = build_objective(config), [(group.problem, group.prompt_ids) for group in groups]
     session = Session(config, engine, objective, None, char_tokenizer(), prompts, folder, StopSignals())
     session.learning_rate = learning_rate(config, step=0)
-    groups = random_groups(shape)
     buffer = GroupBuffer(len(groups), any_outcome)
     buffer.add(groups, torch.tensor([[r.correct for r in g.rollouts] for g in groups]))
     metrics = StepMetrics()

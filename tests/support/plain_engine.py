@@ -89,9 +89,8 @@ class PlainEngine(OneProcess):
         self.policy.load_state_dict(policy)
         self.optimizer.load_state_dict(optimizer)
 
-    def export(self, directory: Path, tokenizer: Any) -> None:
+    def export(self, directory: Path) -> None:
         self.policy.model.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
 
     def close(self) -> None:
         pass
