@@ -47,47 +47,81 @@ TESTS = {
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
     ],
     "verifier/extract.py": [
         "tests/verifier/test_extract.py",
         "tests/verifier/test_cases.py",
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
         "tests/verifier/test_properties.py",
     ],
     "verifier/clean.py": [
         "tests/verifier/test_extract.py",
         "tests/verifier/test_cases.py",
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
     ],
     "verifier/textual.py": [
         "tests/verifier/test_parse.py",
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
         "tests/verifier/test_properties.py",
     ],
-    "verifier/tokens.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
-    "verifier/vocabulary.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/tokens.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
+    "verifier/vocabulary.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
     "verifier/cursor.py": [
         "tests/verifier/test_parse.py",
         "tests/verifier/test_exact.py",
         "tests/verifier/test_attacks.py",
     ],
-    "verifier/expression.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
-    "verifier/parse.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
-    "verifier/tree.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/expression.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
+    "verifier/parse.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
+    "verifier/tree.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
     "verifier/exact.py": [
         "tests/verifier/test_exact.py",
         "tests/verifier/test_decide.py",
         "tests/verifier/test_properties.py",
     ],
-    "verifier/names.py": ["tests/verifier/test_kinds.py", "tests/verifier/test_cases.py"],
+    "verifier/names.py": [
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+        "tests/verifier/test_cases.py",
+    ],
     "verifier/compare.py": [
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
     ],
-    "verifier/algebra.py": ["tests/verifier/test_decide.py", "tests/verifier/test_kinds.py"],
+    "verifier/algebra.py": [
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
     "verifier/sets.py": [
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
     ],
@@ -243,11 +277,7 @@ MUTATIONS = {
             "(10 ** len(period) - 1) * 10 ** (shift + 1)",
         ),
         Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
-        Mutation(
-            "no bound on an exponent",
-            "if exponent and (len(exponent) > 6 or abs(int(exponent)) * 4 > MAX_BITS):",
-            "if False:",
-        ),
+        Mutation("a period without its integer part", 'Fraction(start + "0") +', 'Fraction("0") +'),
     ],
     "verifier/expression.py": [
         Mutation(
@@ -399,7 +429,7 @@ MUTATIONS = {
             "left, op, right = right, _FLIPPED[op], left",
             "left, op, right = right, op, left",
         ),
-        Mutation("a negative factor does not turn", "== (slope > 0)", "== (slope != 0)"),
+        Mutation("a negative factor does not turn", "rel_op if slope > 0 else", "rel_op if slope != 0 else"),
         Mutation(
             "|x| > c is between",
             'join = sympy.Intersection if op in ("<", "<=") else sympy.Union',
@@ -801,6 +831,10 @@ MUTATIONS = {
         Mutation("one right of G does not pass", "(num_correct > 0)", "(num_correct > 1)"),
         Mutation("count over the groups", "correct.sum(dim=-1)", "correct.sum(dim=0)"),
         Mutation("filter on reward", "if correct.dtype != torch.bool:", "if False:"),
+        Mutation("the lower rate passes", "(rate > low)", "(rate >= low)"),
+        Mutation("the upper rate passes", "(rate < high)", "(rate <= high)"),
+        Mutation("rates of rewards", "_require_bool_groups(correct)\n        rate", "rate"),
+        Mutation("any bounds", "if not 0 <= low < high <= 1:", "if False:"),
         Mutation("baseline still filters", "return torch.ones(", "return torch.zeros("),
         # Algorithm 1's buffer
         Mutation("surplus kept", "qualified[: self.missing]", "qualified"),
@@ -1437,6 +1471,10 @@ MUTATIONS = {
         ),
     ],
     "run/metrics.py": [
+        Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
+        Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
+        Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),
+        Mutation("KL for dual clip", "high, dual, log_ratio, sampled", "high, log_ratio, dual, sampled"),
         Mutation(
             "kept for sampled",
             '"reward/accuracy": sum(rollout.correct for rollout in rollouts) / count',
