@@ -1,6 +1,6 @@
 """Every causal language model of the installed transformers: which path its log-probabilities take.
 
-    python benchmarks/models.py                     the table of docs/models.md, as Markdown
+    python benchmarks/models.py                     the table, as Markdown
     python benchmarks/models.py --only llama opt    some model types
 
 A small model of each type's default configuration with random weights is compared with its own forward, as a

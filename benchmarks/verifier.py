@@ -43,11 +43,15 @@ def default_cases() -> list[Path]:
     return found or [ROOT / "tests" / "verifier" / "cases.jsonl"]
 
 
+def read_jsonl(path: Path) -> list[Any]:
+    """The lines that are not empty."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
 def load_cases(path: Path) -> list[Case]:
     """Read the cases whose label counts, in one format."""
     cases = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        case = json.loads(line or '{"contested": true}')
+    for case in read_jsonl(path):
         if case.get("contested") or case.get("any_verdict"):
             continue
         case["reference"] = case.get("reference", case.get("gold"))
@@ -164,11 +168,7 @@ def measure(scorer: Scorer, cases: list[Case]) -> dict[str, Any]:
 
 def read_references(folder: Path) -> list[str]:
     """The different references of all data sets in a folder."""
-    found = set()
-    for path in sorted(folder.glob("*.jsonl")):
-        rows = path.read_text(encoding="utf-8").split("\n")
-        found |= {str(json.loads(row)["answer"]) for row in rows if row}
-    return sorted(found)
+    return sorted({str(row["answer"]) for path in folder.glob("*.jsonl") for row in read_jsonl(path)})
 
 
 def wrong_answers(reference: str) -> Iterator[tuple[str, str]]:
@@ -215,7 +215,6 @@ def measure_references(references: list[str], math_verify: Scorer | None) -> dic
     accepted: Counter[str] = Counter()
     theirs: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    count = their_count = 0
     started = time.perf_counter()
     pairs = [(r, *wrong) for r in references for wrong in wrong_answers(r)]
     for reference, name, answer in pairs:
@@ -223,19 +222,18 @@ def measure_references(references: list[str], math_verify: Scorer | None) -> dic
             accepted[name] += 1
             examples.setdefault(name, f"{answer} for {reference}")
     seconds = time.perf_counter() - started
-    count = len(pairs)
-    for reference, name, answer in pairs[::40] if math_verify else ():
+    shared = pairs[::40] if math_verify else []
+    for reference, name, answer in shared:
         assert math_verify is not None
-        their_count += 1
         theirs[name] += math_verify({"answer": answer, "reference": reference})
     return {
         "references": len(references),
         "refused by themselves": refused,
-        "wrong answers": count,
+        "wrong answers": len(pairs),
         "accepted": dict(accepted),
         "examples": examples,
-        "per_second": count / seconds,
-        "math-verify, wrong answers": their_count,
+        "per_second": len(pairs) / seconds,
+        "math-verify, wrong answers": len(shared),
         "math-verify, accepted": {name: n for name, n in theirs.items() if n},
     }
 

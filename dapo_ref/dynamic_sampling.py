@@ -76,8 +76,9 @@ def pass_rate_within(low: float, high: float) -> Callable[[Tensor], Tensor]:
         raise ValueError(f"bounds must be 0 ≤ low < high ≤ 1, got {low} and {high}")
 
     def qualifies(correct: Tensor) -> Tensor:
+        _require_bool_groups(correct)
         rate = correct.double().mean(dim=-1)
-        return has_mixed_outcomes(correct) & (rate > low) & (rate < high)
+        return (rate > low) & (rate < high)
 
     return qualifies
 

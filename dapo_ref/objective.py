@@ -1,4 +1,4 @@
-"""Which loss a configuration asks for: the one place where the variants of `loss.py` are chosen.
+"""Which loss a configuration asks for: the one place where variants of the loss are chosen.
 
     loss_variant   the surrogate of a token                                          from
     dapo           decoupled clip of the token's ratio                               Eq. 10
@@ -17,7 +17,7 @@
     leave_one_out     R − mean of the others                                           RLOO
 
 With the paper's configuration the objective *is* `loss.dapo_loss`. To train with another loss, add a function
-to `loss.py` and a row to `VARIANTS`, and name it in the configuration (`loss_variant: NAME`); see
+to `loss_variants.py` and a row to `VARIANTS`, and name it in the configuration (`loss_variant: NAME`); see
 docs/extending.md.
 """
 
@@ -104,8 +104,8 @@ class Clipping(NamedTuple):
     low: float
     high: float
     ratio_max: float
-    log_ratio_sum: float = 0.0
-    dual: float = 0.0
+    log_ratio_sum: float
+    dual: float
 
 
 @dataclass(frozen=True)

@@ -51,47 +51,81 @@ TESTS = {
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
     ],
     "verifier/extract.py": [
         "tests/verifier/test_extract.py",
         "tests/verifier/test_cases.py",
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
         "tests/verifier/test_properties.py",
     ],
     "verifier/clean.py": [
         "tests/verifier/test_extract.py",
         "tests/verifier/test_cases.py",
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
     ],
     "verifier/textual.py": [
         "tests/verifier/test_parse.py",
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
         "tests/verifier/test_properties.py",
     ],
-    "verifier/tokens.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
-    "verifier/vocabulary.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/tokens.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
+    "verifier/vocabulary.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
     "verifier/cursor.py": [
         "tests/verifier/test_parse.py",
         "tests/verifier/test_exact.py",
         "tests/verifier/test_attacks.py",
     ],
-    "verifier/expression.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
-    "verifier/parse.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
-    "verifier/tree.py": ["tests/verifier/test_parse.py", "tests/verifier/test_kinds.py"],
+    "verifier/expression.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
+    "verifier/parse.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
+    "verifier/tree.py": [
+        "tests/verifier/test_parse.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
     "verifier/exact.py": [
         "tests/verifier/test_exact.py",
         "tests/verifier/test_decide.py",
         "tests/verifier/test_properties.py",
     ],
-    "verifier/names.py": ["tests/verifier/test_kinds.py", "tests/verifier/test_cases.py"],
+    "verifier/names.py": [
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+        "tests/verifier/test_cases.py",
+    ],
     "verifier/compare.py": [
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
     ],
-    "verifier/algebra.py": ["tests/verifier/test_decide.py", "tests/verifier/test_kinds.py"],
+    "verifier/algebra.py": [
+        "tests/verifier/test_decide.py",
+        "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
+    ],
     "verifier/sets.py": [
         "tests/verifier/test_kinds.py",
+        "tests/verifier/test_notation.py",
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
     ],
@@ -114,7 +148,7 @@ TESTS = {
     "report/static/charts.js": ["tests/test_report.py"],
     "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
-    "distributed/processes.py": ["tests/distributed/test_seeds.py"],
+    "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
@@ -123,7 +157,7 @@ TESTS = {
     "policy/batching.py": ["tests/policy/test_batching.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
-    "policy/kv_cache.py": ["tests/policy/test_rollout.py"],
+    "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
@@ -284,11 +318,7 @@ MUTATIONS = {
             "(10 ** len(period) - 1) * 10 ** (shift + 1)",
         ),
         Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
-        Mutation(
-            "no bound on an exponent",
-            "if exponent and (len(exponent) > 6 or abs(int(exponent)) * 4 > MAX_BITS):",
-            "if False:",
-        ),
+        Mutation("a period without its integer part", 'Fraction(start + "0") +', 'Fraction("0") +'),
     ],
     "verifier/expression.py": [
         Mutation(
@@ -440,7 +470,7 @@ MUTATIONS = {
             "left, op, right = right, _FLIPPED[op], left",
             "left, op, right = right, op, left",
         ),
-        Mutation("a negative factor does not turn", "== (slope > 0)", "== (slope != 0)"),
+        Mutation("a negative factor does not turn", "rel_op if slope > 0 else", "rel_op if slope != 0 else"),
         Mutation(
             "|x| > c is between",
             'join = sympy.Intersection if op in ("<", "<=") else sympy.Union',
@@ -608,6 +638,7 @@ MUTATIONS = {
         ),
     ],
     "distributed/processes.py": [
+        Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
         Mutation("every rank samples alike", "for part in (*key, self.rank):", "for part in key:"),
     ],
     "loss.py": [
@@ -841,6 +872,10 @@ MUTATIONS = {
         Mutation("one right of G does not pass", "(num_correct > 0)", "(num_correct > 1)"),
         Mutation("count over the groups", "correct.sum(dim=-1)", "correct.sum(dim=0)"),
         Mutation("filter on reward", "if correct.dtype != torch.bool:", "if False:"),
+        Mutation("the lower rate passes", "(rate > low)", "(rate >= low)"),
+        Mutation("the upper rate passes", "(rate < high)", "(rate <= high)"),
+        Mutation("rates of rewards", "_require_bool_groups(correct)\n        rate", "rate"),
+        Mutation("any bounds", "if not 0 <= low < high <= 1:", "if False:"),
         Mutation("baseline still filters", "return torch.ones(", "return torch.zeros("),
         # Algorithm 1's buffer
         Mutation("surplus kept", "qualified[: self.missing]", "qualified"),
@@ -1129,20 +1164,34 @@ MUTATIONS = {
         Mutation("new rows begin too early", "new.starts + shift_new", "new.starts"),
         Mutation(
             "cache padded on the right",
-            "(0, 0, width - 1 - x.shape[2], 0)",
-            "(0, 0, 0, width - 1 - x.shape[2])",
+            "whole[: len(own), :, width - own.shape[2] :] = own",
+            "whole[: len(own), :, : own.shape[2]] = own",
         ),
         Mutation(
             "cache keeps its padding",
-            "layer.keys[..., first:, :], layer.values[..., first:, :]",
-            "layer.keys, layer.values",
+            "layer.take(keep, first)",
+            "layer.take(keep, 0)",
         ),
         Mutation(
             "cache of other rows",
-            "rows.cache.batch_select_indices(keep)",
-            "rows.cache.batch_select_indices(keep.flip(0))",
+            "layer.take(keep, first)",
+            "layer.take(keep.flip(0), first)",
         ),
-        Mutation("room of other rows written to", "room[0].data_ptr() != keys.data_ptr() or ", ""),
+        Mutation(
+            "room kept when rows are taken",
+            'the columns before `first`."""\n        self._room = None',
+            'the columns before `first`."""',
+        ),
+        Mutation(
+            "room kept when rows join", 'both.\n        """\n        self._room = None', 'both.\n        """'
+        ),
+        Mutation("cache of those who join kept", "setattr(other, name, None)", "pass"),
+        Mutation("room always small", "max(self.SPARE, new // 8)", "self.SPARE"),
+        Mutation(
+            "columns sliced after the rows are taken",
+            "self.keys = self.keys[..., first:, :].index_select(0, keep)",
+            "self.keys = self.keys.index_select(0, keep)[..., first:, :]",
+        ),
         Mutation(
             "the last token written over",
             "whole[..., old:new, :] = added",
@@ -1268,7 +1317,13 @@ MUTATIONS = {
         Mutation(
             "victims named", "if report.left and not report.left.startswith(CONSEQUENCES):", "if report.left:"
         ),
-        Mutation("no end", "if time.monotonic() - self._progress > self.timeout_s:", "if False:"),
+        Mutation("no end", "elif silent > self.timeout_s:", "elif False:"),
+        Mutation("those behind not waited for", "if behind is None or behind > self.timeout_s:", "if True:"),
+        Mutation("waiting for ever", "behind is None or behind > self.timeout_s", "behind is None"),
+        Mutation("the quickest of those behind", "max(new.silent_s", "min(new.silent_s"),
+        Mutation("one that is gone waited for", "old.beats == new.beats or new.left", "new.left"),
+        Mutation("one that left waited for", "old.beats == new.beats or new.left", "old.beats == new.beats"),
+        Mutation("silence not told", "self._left, silent)", "self._left)"),
         Mutation(
             "tokens are no progress",
             '"""A sign of progress, such as one more token."""\n        self._progress = time.monotonic()',
@@ -1459,6 +1514,10 @@ MUTATIONS = {
         ),
     ],
     "run/metrics.py": [
+        Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
+        Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
+        Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),
+        Mutation("KL for dual clip", "high, dual, log_ratio, sampled", "high, log_ratio, dual, sampled"),
         Mutation(
             "kept for sampled",
             '"reward/accuracy": sum(rollout.correct for rollout in rollouts) / count',

@@ -305,3 +305,8 @@ def test_pass_rates_are_strict_bounds_and_eq_11_by_default(size: int) -> None:
 def test_pass_rates_out_of_order_are_refused(bounds: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="bounds"):
         pass_rate_within(*bounds)
+
+
+def test_pass_rates_are_of_answers_never_of_rewards() -> None:
+    with pytest.raises(ValueError, match="correct must be bool"):
+        pass_rate_within(0, 1)(torch.ones(2, 4))

@@ -23,13 +23,12 @@ MAX_LABELS = 50  # looked at, from the last one back
 
 _LABEL_WORDS = ("answer", "答案")
 _FOREIGN_LABEL_WORDS = tuple(
-    """
-    réponse, antwort, respuesta, resposta, risposta, ответ, відповідь, 答え, 解答, 回答, 答, 정답, 답,
-    الإجابة, الجواب, उत्तर, cevap, yanıt, odpowiedź, đáp án, đáp số, jawaban, antwoord, svar, απάντηση,
-    คำตอบ, válasz, răspuns, پاسخ
-    """.strip()
-    .replace("\n    ", " ")
-    .split(", ")
+    re.split(
+        r",\s+",
+        """réponse, antwort, respuesta, resposta, risposta, ответ, відповідь, 答え, 解答, 回答, 答, 정답, 답,
+        الإجابة, الجواب, उत्तर, cevap, yanıt, odpowiedź, đáp án, đáp số, jawaban, antwoord, svar, απάντηση,
+        คำตอบ, válasz, răspuns, پاسخ""",
+    )
 )
 _AFTER_LABEL = re.compile(r"s?(?:\s\w{2,14})?\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
 _HEADING_END = re.compile(r"s?[*_ \t]{0,6}\r?\n")

@@ -73,20 +73,15 @@ def link(left: Node, op: str, right: Node) -> Any:
     """One relation: a ray where it is linear, its two halves where it is |x| < c, else sympy's solution."""
     if not symbols(left):
         left, op, right = right, _FLIPPED[op], left
-    if (
-        left.op == "abs" and not symbols(right) and (exact_value(right) or 0) > 0 and op != "!="
-    ):  # |x| < 1 is −1 < x < 1
+    if left.op == "abs" and not symbols(right) and (exact_value(right) or 0) > 0 and op != "!=":
+        # |x| < 1 is −1 < x < 1
         join = sympy.Intersection if op in ("<", "<=") else sympy.Union
         return join(link(left.args[0], op, right), link(left.args[0], _FLIPPED[op], negative(right)))
     if is_name(left) and not symbols(right):
         bound = build(right)
         if op == "!=":
             return sympy.Complement(_SETS["mathbb_R"], sympy.FiniteSet(bound))
-        return (
-            interval(-sympy.oo, bound, True, op == "<")
-            if op in ("<", "<=")
-            else interval(bound, sympy.oo, op == ">", True)
-        )
+        return ray(op, bound)
     parts = [part for side in (left, right) for part in walk(side)]
     if len(parts) > MAX_SOLVED_NODES:
         raise TooBigError("a long condition")
@@ -101,12 +96,16 @@ def link(left: Node, op: str, right: Node) -> Any:
     difference = relation.lhs - relation.rhs
     slope = difference.diff(name)
     if slope.is_Rational and op != "!=":
-        bound = -difference.subs(name, 0) / slope
-        below = (relation.rel_op in ("<", "<=")) == (slope > 0)
-        is_open = relation.rel_op in ("<", ">")
-        ends = (-sympy.oo, bound) if below else (bound, sympy.oo)
-        return interval(*ends, below or is_open, not below or is_open)
+        turned = relation.rel_op if slope > 0 else _FLIPPED[relation.rel_op]
+        return ray(turned, -difference.subs(name, 0) / slope)
     return sympy.solveset(relation, name, sympy.Reals)
+
+
+def ray(op: str, bound: Any) -> Any:
+    """The numbers below or above a bound."""
+    if op in ("<", "<="):
+        return interval(-sympy.oo, bound, True, op == "<")
+    return interval(bound, sympy.oo, op == ">", True)
 
 
 def same_set(left: Any, right: Any) -> bool:

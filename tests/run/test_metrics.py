@@ -53,6 +53,10 @@ def record_of(metrics):
     return metrics.record(OneProcess(), step=3, updates=7, learning_rate=0.1)
 
 
+def clipping(low=0, high=0, ratio_max=1.0, log_ratio_sum=0.0, dual=0):
+    return Clipping(low, high, ratio_max, log_ratio_sum, dual)
+
+
 def filled_metrics():
     # Right where p + g is even: group 0 has 2 of 3 right, group 1 has 1 of 3.
     groups = random_groups([[4, 6, 8], [3, 5, 10]])
@@ -173,7 +177,7 @@ def test_losses_and_norms_are_means_over_the_updates_that_were_made():
         ((1.0, 0.75), 4.0, 30),
     ):
         for share in shares:
-            metrics.add_microbatch(torch.tensor(share), Clipping(0, 0, 1.0))
+            metrics.add_microbatch(torch.tensor(share), clipping())
         assert metrics.end_update(norm, tokens) == pytest.approx(list(shares), nan_ok=True)
     record = record_of(metrics)
     assert record["loss"] == (0.5 + 0.25 + 1.0 + 0.75) / 2
@@ -185,12 +189,14 @@ def test_losses_and_norms_are_means_over_the_updates_that_were_made():
 
 def test_clip_fractions_add_up_over_micro_batches_by_side():
     metrics = filled_metrics()
-    metrics.add_microbatch(torch.tensor(0.0), Clipping(3, 1, 1.25))
-    metrics.add_microbatch(torch.tensor(0.0), Clipping(4, 1, 7.5))
-    metrics.add_microbatch(torch.tensor(0.0), Clipping(0, 0, 2.0))
+    metrics.add_microbatch(torch.tensor(0.0), clipping(3, 1, 1.25, log_ratio_sum=0.5, dual=2))
+    metrics.add_microbatch(torch.tensor(0.0), clipping(4, 1, 7.5, log_ratio_sum=-2.5, dual=3))
+    metrics.add_microbatch(torch.tensor(0.0), clipping(ratio_max=2.0))
     metrics.end_update(1.0, 20)
     record = record_of(metrics)
     assert (record["policy/clip_frac_low"], record["policy/clip_frac_high"]) == (7 / 20, 2 / 20)
+    assert record["policy/clip_frac_dual"] == 5 / 20
+    assert record["policy/kl_old"] == -2 / 20
     assert record["policy/ratio_max"] == 7.5
 
 
@@ -243,7 +249,8 @@ def test_sums_and_maxima_are_taken_over_the_processes():
         rank = processes.rank
         metrics = filled_metrics()
         metrics.timers = {"rollout": 1.0 + rank}
-        metrics.add_microbatch(torch.tensor(0.25 + rank), Clipping(1 + rank, 3 * rank, 2.0 + rank))
+        shares = Clipping(1 + rank, 3 * rank, 2.0 + rank, log_ratio_sum=rank - 4.0, dual=2 + 4 * rank)
+        metrics.add_microbatch(torch.tensor(0.25 + rank), shares)
         metrics.end_update(1.0, 10)
         metrics.sampled_tokens, metrics.entropy, metrics.prob = 4.0, 1.0 + rank, 2.0 + 2 * rank
         return metrics.record(processes, 1, 1, 0.1)
@@ -251,6 +258,7 @@ def test_sums_and_maxima_are_taken_over_the_processes():
     for record in in_threads(2, work):
         assert record["loss"] == 0.25 + 1.25
         assert (record["policy/clip_frac_low"], record["policy/clip_frac_high"]) == (3 / 10, 3 / 10)
+        assert (record["policy/clip_frac_dual"], record["policy/kl_old"]) == (8 / 10, -7 / 10)
         assert record["policy/ratio_max"] == 3.0
         assert record["time/rollout_s"] == 2.0
         assert (record["policy/entropy"], record["policy/mean_prob"]) == (3 / 8, 6 / 8)

@@ -34,6 +34,11 @@ def test_status(response: str, status: Status) -> None:
     assert verdict.correct is (status is Status.CORRECT)
 
 
+def test_boxes_can_be_switched_off() -> None:
+    assert judge("\\boxed{25}", "25").correct
+    assert judge("\\boxed{25}", "25", boxed=False).status is Status.NO_ANSWER
+
+
 def test_logged_answer_is_bounded() -> None:
     verdict = judge("Answer: " + "7" * 3_000, "25")
     assert verdict.answer is not None
@@ -70,6 +75,7 @@ def test_symbolic_stage_is_asked_for(answer: str, reference: str) -> None:
         ("\\sqrt{2} + 10^{-300}", "\\sqrt{2}"),
         ("x + 10^{-90}", "x"),
         ("\\sqrt{x} + 10^{-200}", "\\sqrt{x}"),  # below the digits compared: sympy's expansion sees it
+        ("(x+1)^2 + 10^{-200}", "x^2 + 2x + 1"),
         ("\\frac{1}{2004!}", "\\frac{1}{2006!}"),
         ("e^{-2000}", "e^{-2001}"),
         ("e^{-2000}", "0"),

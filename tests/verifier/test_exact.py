@@ -1,8 +1,10 @@
 """Exact evaluation: values computed by hand, and bounds that hold before anything large is computed."""
 
+from fractions import Fraction
+
 import pytest
 
-from dapo_ref.verifier.exact import Evaluator, exact_value
+from dapo_ref.verifier.exact import Evaluator, check_power, exact_value
 from dapo_ref.verifier.parse import parse
 from dapo_ref.verifier.tree import Node
 from dapo_ref.verifier.verdict import MAX_BITS, InexactError, TooBigError, UndefinedError
@@ -61,6 +63,19 @@ def test_undefined(text: str) -> None:
 def test_inexact(text: str) -> None:
     with pytest.raises(InexactError):
         Evaluator()(node(text))
+
+
+def test_rounding() -> None:
+    values = [Evaluator()(node(text)) for text in ("\\lceil 5/2 \\rceil", "\\lfloor 5/2 \\rfloor")]
+    assert values == [3, 2]
+    assert [Evaluator()(node(f"\\l{op} -5/2 \\r{op}")) for op in ("ceil", "floor")] == [-2, -3]
+
+
+def test_powers_are_refused_before_they_are_computed() -> None:
+    """3 has 2 bits and its denominator 1; 3 · 21,845 = 65,535 is the last below 2 MAX_BITS = 65,536."""
+    check_power(Fraction(3), 21_845)
+    with pytest.raises(TooBigError):
+        check_power(Fraction(3), 21_846)
 
 
 def test_no_float_takes_part() -> None:

@@ -195,3 +195,8 @@ def test_bounds_on_text() -> None:
     for row in ("-" * 100 + "1", "2" + "^2" * 100, "\\sin" * 100 + " x", "1/" * 100 + "1", "\\frac" * 100):
         with pytest.raises(TooBigError):
             parse(row)
+
+
+def test_a_long_product_is_not_a_deep_tree() -> None:
+    assert len(parse("xyz").args) == 3
+    assert len(parse("2 \\cdot 3 \\cdot 5 \\cdot 7").args) == 4

@@ -81,6 +81,8 @@ def test_equal_tasks_are_done_once(pool: VerifierPool) -> None:
     assert len(pool._pending) <= 1
     assert all(pool.result(ticket).correct for ticket in tickets)
     assert sum(worker.tasks_done for worker in pool._running) == 1
+    assert not pool._waiting
+    assert all(worker.task is None for worker in pool._running)
 
 
 def test_a_stuck_worker_costs_one_timeout() -> None:
