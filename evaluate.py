@@ -29,6 +29,7 @@ from transformers import PreTrainedModel
 
 from dapo_ref.config import Config, StrictParser, read_config
 from dapo_ref.distributed.accelerator import make_accelerator
+from dapo_ref.distributed.preflight import require_machine
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError
@@ -223,6 +224,7 @@ def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then evaluates."""
     options = Options(**StrictParser(Options, prog="evaluate.py").parse_given(argv))
     config = evaluation_config(options)
+    require_machine(config)
     tokenizer = load_tokenizer(config.model_dir)
     sources = options.data or [config.data]
     tasks, repeats = load_tasks(sources, config, tokenizer, options.limit)

@@ -45,6 +45,8 @@ SCRIPTS = {"train.py", "evaluate.py"}
 TESTS = {
     "errors.py": ["tests/run/test_command.py"],
     "run/command.py": ["tests/run/test_command.py"],
+    "distributed/preflight.py": ["tests/distributed/test_preflight.py"],
+    "distributed/native_build.py": ["tests/distributed/test_native_build.py"],
     "usage.py": ["tests/test_usage.py"],
     "run/next_step.py": ["tests/run/test_next_step.py"],
     "verifier/decide.py": [
@@ -187,6 +189,26 @@ MUTATIONS = {
         Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
         Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
         Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+        Mutation("a full disk is not told", "        tell_launcher(line)", "        pass"),
+        Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
+        Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
+    ],
+    "distributed/preflight.py": [
+        Mutation("more processes than GPUs", "processes > gpus", "processes > 2 * gpus"),
+        Mutation("no GPU, no limit", "if not gpus and processes >", "if gpus and processes >"),
+        Mutation("a few are too many", "max(FEW, cores)", "cores"),
+        Mutation("a rank tells nothing", "int(local_rank) + 1", "1"),
+        Mutation("the launcher's number", '"LOCAL_WORLD_SIZE", "1"', '"NO_SIZE", "1"'),
+        Mutation("no compiler asked for", "    native_build.require_compiler()", "    pass"),
+    ],
+    "distributed/native_build.py": [
+        Mutation("no compiler", "if shutil.which(compiler) is None:", "if False:"),
+        Mutation("no headers", "if not headers.exists():", "if False:"),
+        Mutation("always compiled", 'if (folder / f"{builder.name}.so").exists():', "if False:"),
+        Mutation("one look", "if looks == 2:", "if looks == 1:"),
+        Mutation("the first line", 'if "error:" in line', "if True"),
+        Mutation("no offload", '"CPUAdamBuilder"] * offload', '"CPUAdamBuilder"] * False'),
+        Mutation("a lock that stays", "lock.unlink(missing_ok=True)", "pass"),
     ],
     "usage.py": [
         Mutation("starts without a configuration", "if not set(needed) <= set(words):", "if False:"),
@@ -509,6 +531,8 @@ MUTATIONS = {
         ),
     ],
     "distributed/tracking.py": [
+        Mutation("a folder is a package", " or spec.origin is None", ""),
+        Mutation("any tracker", "if spec is None or", "if spec is not None and"),
         Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
         Mutation("another run each start", "if not file.exists():", "if True:"),
         Mutation("all responses shown", "[:: max(1, len(rows) // SHOWN_RESPONSES)][:SHOWN_RESPONSES]", "[:]"),

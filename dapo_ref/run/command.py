@@ -47,14 +47,18 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
             print(f"error: {error}", file=sys.stderr)
         return 2
     except StoppedError as stopped:
+        tell_launcher(f"{stopped}; --resume goes on")
         return exit_code_of(stopped.signal)
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             traceback.print_exc()
-        print(f"error: {error}; the run can be resumed once that is mended", file=sys.stderr)
+        line = f"error: {error}; the run can be resumed once that is mended"
+        tell_launcher(line)
+        print(line, file=sys.stderr)
         return 1
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        tell_launcher(f"error: {type(error).__name__}: {error}")
         return 1
     return 0
 

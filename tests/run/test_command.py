@@ -1,6 +1,8 @@
 """`dapo_ref/run/command.py`: how a command ends, alone and under a launcher."""
 
+import errno
 import json
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from dapo_ref.config import Config
 from dapo_ref.errors import ConfigError, tell_launcher
 from dapo_ref.run.command import exit_code
+from dapo_ref.run.preemption import StoppedError
 from dapo_ref.usage import TRAIN, answer
 
 
@@ -32,6 +35,31 @@ def test_the_launcher_ends_with_the_line_of_the_process_that_failed(monkeypatch,
     report = str(ChildFailedError("train.py", {0: told, 1: silent})).rstrip().splitlines()
     assert report[-2] == "  traceback : error: model: somewhere holds no model"
     assert set(report[-1]) == {"="}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (StoppedError(signal.SIGTERM), 143, "stopped by SIGTERM; --resume goes on"),
+        (StoppedError(signal.SIGINT), 130, "stopped by SIGINT; --resume goes on"),
+        (
+            OSError(errno.ENOSPC, "No space left"),
+            1,
+            "error: [Errno 28] No space left; the run can be resumed",
+        ),
+        (ZeroDivisionError("by 0"), 1, "error: ZeroDivisionError: by 0"),
+    ],
+    ids=str,
+)
+def test_every_end_has_its_exit_code_and_tells_the_launcher(monkeypatch, tmp_path: Path, error, code, told):
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+
+    def fail(argv: Sequence[str]) -> None:
+        raise error
+
+    assert exit_code(fail, []) == code
+    assert json.loads(file.read_text(encoding="utf-8"))["message"].startswith(told)
 
 
 def test_the_launcher_ends_with_the_usage_where_that_is_shown(monkeypatch, tmp_path: Path) -> None:
