@@ -45,7 +45,7 @@ SCRIPTS = {"train.py", "evaluate.py"}
 TESTS = {
     "errors.py": ["tests/run/test_command.py"],
     "run/command.py": ["tests/run/test_command.py"],
-    "distributed/preflight.py": ["tests/distributed/test_preflight.py"],
+    "distributed/machine.py": ["tests/distributed/test_machine.py"],
     "distributed/native_build.py": ["tests/distributed/test_native_build.py"],
     "usage.py": ["tests/test_usage.py"],
     "run/next_step.py": ["tests/run/test_next_step.py"],
@@ -193,7 +193,7 @@ MUTATIONS = {
         Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
         Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
     ],
-    "distributed/preflight.py": [
+    "distributed/machine.py": [
         Mutation("more processes than GPUs", "processes > gpus", "processes > 2 * gpus"),
         Mutation("no GPU, no limit", "if not gpus and processes >", "if gpus and processes >"),
         Mutation("a few are too many", "max(FEW, cores)", "cores"),
