@@ -142,7 +142,11 @@ TESTS = {
     "report/command.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
+    "distributed/engine.py": [
+        "tests/distributed/test_engine.py",
+        "tests/run/test_export.py",
+        "tests/distributed/test_distributed.py",
+    ],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
