@@ -1389,6 +1389,9 @@ MUTATIONS = {
             "run.engine.step(run.config.learning_rate)",
         ),
         Mutation("warm-up from zero", "(step + 1) / max(config", "step / max(config"),
+        Mutation(
+            "a warm-up of one step is none", "max(config.warmup_steps, 1)", "max(config.warmup_steps, 2)"
+        ),
         Mutation("no warm-up", "* min(1.0, (step + 1) / max(config.warmup_steps, 1))", ""),
         Mutation("warm-up without an end", "min(1.0, (step + 1)", "(1.0 * (step + 1)"),
     ],
