@@ -155,7 +155,7 @@ TESTS = {
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
     "policy/batching.py": ["tests/policy/test_batching.py"],
-    "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
+    "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
