@@ -1754,7 +1754,10 @@ def main() -> int:
     survivors = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "project"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "models"))
+        left_out = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "runs", "models")
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(*left_out)
+        )  # .ninja_log comes along: no new build
         for file, mutation in chosen:
             killer = killer_of(file, mutation, copy)
             print(f"{file}: {mutation.name}: {killer or 'SURVIVED'}", flush=True)
