@@ -148,7 +148,11 @@ TESTS = {
     "report/command.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
+    "distributed/engine.py": [
+        "tests/distributed/test_engine.py",
+        "tests/run/test_export.py",
+        "tests/distributed/test_distributed.py",
+    ],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
@@ -157,7 +161,7 @@ TESTS = {
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
     "policy/batching.py": ["tests/policy/test_batching.py"],
-    "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
+    "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
@@ -1450,6 +1454,9 @@ MUTATIONS = {
             "run.engine.step(run.config.learning_rate)",
         ),
         Mutation("warm-up from zero", "(step + 1) / max(config", "step / max(config"),
+        Mutation(
+            "a warm-up of one step is none", "max(config.warmup_steps, 1)", "max(config.warmup_steps, 2)"
+        ),
         Mutation("no warm-up", "* min(1.0, (step + 1) / max(config.warmup_steps, 1))", ""),
         Mutation("warm-up without an end", "min(1.0, (step + 1)", "(1.0 * (step + 1)"),
     ],
@@ -1814,7 +1821,10 @@ def main() -> int:
     survivors = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "project"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "models"))
+        left_out = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "runs", "models")
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(*left_out)
+        )  # .ninja_log comes along: no new build
         for file, mutation in chosen:
             killer = killer_of(file, mutation, copy)
             print(f"{file}: {mutation.name}: {killer or 'SURVIVED'}", flush=True)
