@@ -194,7 +194,8 @@ def result_file(results: Path, name: str, seed: int) -> Path:
 KEPT = (
     *("updates", "tokens/generated", "reward/accuracy", "reward/mean", "response/length_mean"),
     *("response/truncated_frac", "policy/entropy", "policy/mean_prob", "policy/clip_frac_low"),
-    *("policy/clip_frac_high", "policy/clip_frac_dual", "policy/kl_old", "policy/ratio_max", "grad_norm"),
+    *("policy/clip_frac_high", "policy/clip_frac_dual", "policy/clip_high_prob", "policy/clip_high_prob_max"),
+    *("policy/kl_old", "policy/ratio_max", "grad_norm"),
     *("sampling/all_correct_frac", "sampling/all_wrong_frac"),
     *("sampling/groups_generated", "sampling/groups_kept", "sampling/rounds", "updates/skipped"),
     *("time/rollout_s", "time/verify_s", "time/logprobs_s", "time/update_s"),
