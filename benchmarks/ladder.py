@@ -205,9 +205,7 @@ KEPT = (
 def collect(folder: Path, name: str, seed: int, heldout: list[dict[str, float]]) -> dict[str, Any]:
     """Curves of a run, a value a rollout step, and its held-out figures with what they had cost by then."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    curves: dict[str, list[float | None]] = {
-        key: [rounded(line.get(key, 0)) for line in lines] for key in KEPT
-    }
+    curves: dict[str, list[float | None]] = {key: [rounded(line.get(key)) for line in lines] for key in KEPT}
     for file in sorted((folder / "rollouts").glob("step_*.jsonl")):
         for key, value in responses(file).items():
             curves.setdefault(key, []).append(rounded(value))
