@@ -43,6 +43,12 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "errors.py": ["tests/run/test_command.py"],
+    "run/command.py": ["tests/run/test_command.py"],
+    "distributed/preflight.py": ["tests/distributed/test_preflight.py"],
+    "distributed/native_build.py": ["tests/distributed/test_native_build.py"],
+    "usage.py": ["tests/test_usage.py"],
+    "run/next_step.py": ["tests/run/test_next_step.py"],
     "verifier/decide.py": [
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
@@ -144,7 +150,7 @@ TESTS = {
     "report/static/charts.js": ["tests/test_report.py"],
     "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
-    "distributed/processes.py": ["tests/distributed/test_seeds.py"],
+    "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
@@ -153,7 +159,7 @@ TESTS = {
     "policy/batching.py": ["tests/policy/test_batching.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
-    "policy/kv_cache.py": ["tests/policy/test_rollout.py"],
+    "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
@@ -174,6 +180,63 @@ LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "errors.py": [
+        Mutation("another file", '"TORCHELASTIC_ERROR_FILE"', '"ERROR_FILE"'),
+        Mutation("a full disk hides the error", "contextlib.suppress(OSError)", "contextlib.suppress()"),
+        Mutation("no time", "int(time.time())", "2**40"),
+    ],
+    "run/command.py": [
+        Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
+        Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
+        Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+        Mutation("a full disk is not told", "        tell_launcher(line)", "        pass"),
+        Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
+        Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
+    ],
+    "distributed/preflight.py": [
+        Mutation("more processes than GPUs", "processes > gpus", "processes > 2 * gpus"),
+        Mutation("no GPU, no limit", "if not gpus and processes >", "if gpus and processes >"),
+        Mutation("a few are too many", "max(FEW, cores)", "cores"),
+        Mutation("a rank tells nothing", "int(local_rank) + 1", "1"),
+        Mutation("the launcher's number", '"LOCAL_WORLD_SIZE", "1"', '"NO_SIZE", "1"'),
+        Mutation("no compiler asked for", "    native_build.require_compiler()", "    pass"),
+    ],
+    "distributed/native_build.py": [
+        Mutation("no compiler", "if shutil.which(compiler) is None:", "if False:"),
+        Mutation("no headers", "if not headers.exists():", "if False:"),
+        Mutation("always compiled", 'if (folder / f"{builder.name}.so").exists():', "if False:"),
+        Mutation("one look", "if looks == 2:", "if looks == 1:"),
+        Mutation("the first line", 'if "error:" in line', "if True"),
+        Mutation("no offload", '"CPUAdamBuilder"] * offload', '"CPUAdamBuilder"] * False'),
+        Mutation("a lock that stays", "lock.unlink(missing_ok=True)", "pass"),
+    ],
+    "usage.py": [
+        Mutation("starts without a configuration", "if not set(needed) <= set(words):", "if False:"),
+        Mutation("--key=value is not seen", 'word.split("=")[0] for word in argv', "word for word in argv"),
+        Mutation("all processes speak", 'os.environ.get("RANK", "0") == "0"', "True"),
+        Mutation("usage to the output", "sys.stderr if code else sys.stdout", "sys.stdout"),
+        Mutation("an option taken for a key", 'if not word.startswith("-")', "if True"),
+        Mutation("the authors' value for the paper's", 'f"{recipe}*" if recipe', "recipe if recipe"),
+        Mutation("recipe lost behind paper", 'end.partition("recipe: ")[2]', '""'),
+        Mutation("true as Python writes it", "str(default).lower() if", "str(default) if"),
+        Mutation("no groups", "_groups(keys) or", "None or"),
+        Mutation("no wrapping", "max(width - len(start), 30)", "200"),
+        Mutation("help is a failure", "        if code:\n", "        if True:\n"),
+        Mutation("all may change", "if name in FREE_KEYS:", "if True:"),
+    ],
+    "run/next_step.py": [
+        Mutation("step 0 counts", 'if "reward/accuracy" in r', 'if r.setdefault("reward/accuracy", 0.0) < 2'),
+        Mutation(
+            "the last before the first", "accuracies[0], accuracies[-1]", "accuracies[-1], accuracies[0]"
+        ),
+        Mutation(
+            "spaces split the model",
+            "    run = shlex.quote(config.output_dir)\n    accur",
+            "    run = config.output_dir\n    accur",
+        ),
+        Mutation("spaces split the data", "shlex.join(config.eval_sources)", '" ".join(config.eval_sources)'),
+        Mutation("always one process", "if processes == 1", "if True"),
+    ],
     "verifier/decide.py": [
         Mutation(
             "leading zeros only",
@@ -468,6 +531,8 @@ MUTATIONS = {
         ),
     ],
     "distributed/tracking.py": [
+        Mutation("a folder is a package", " or spec.origin is None", ""),
+        Mutation("any tracker", "if spec is None or", "if spec is not None and"),
         Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
         Mutation("another run each start", "if not file.exists():", "if True:"),
         Mutation("all responses shown", "[:: max(1, len(rows) // SHOWN_RESPONSES)][:SHOWN_RESPONSES]", "[:]"),
@@ -597,6 +662,7 @@ MUTATIONS = {
         ),
     ],
     "distributed/processes.py": [
+        Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
         Mutation("every rank samples alike", "for part in (*key, self.rank):", "for part in key:"),
     ],
     "loss.py": [
@@ -1125,20 +1191,34 @@ MUTATIONS = {
         Mutation("new rows begin too early", "new.starts + shift_new", "new.starts"),
         Mutation(
             "cache padded on the right",
-            "(0, 0, width - 1 - x.shape[2], 0)",
-            "(0, 0, 0, width - 1 - x.shape[2])",
+            "whole[: len(own), :, width - own.shape[2] :] = own",
+            "whole[: len(own), :, : own.shape[2]] = own",
         ),
         Mutation(
             "cache keeps its padding",
-            "layer.keys[..., first:, :], layer.values[..., first:, :]",
-            "layer.keys, layer.values",
+            "layer.take(keep, first)",
+            "layer.take(keep, 0)",
         ),
         Mutation(
             "cache of other rows",
-            "rows.cache.batch_select_indices(keep)",
-            "rows.cache.batch_select_indices(keep.flip(0))",
+            "layer.take(keep, first)",
+            "layer.take(keep.flip(0), first)",
         ),
-        Mutation("room of other rows written to", "room[0].data_ptr() != keys.data_ptr() or ", ""),
+        Mutation(
+            "room kept when rows are taken",
+            'the columns before `first`."""\n        self._room = None',
+            'the columns before `first`."""',
+        ),
+        Mutation(
+            "room kept when rows join", 'both.\n        """\n        self._room = None', 'both.\n        """'
+        ),
+        Mutation("cache of those who join kept", "setattr(other, name, None)", "pass"),
+        Mutation("room always small", "max(self.SPARE, new // 8)", "self.SPARE"),
+        Mutation(
+            "columns sliced after the rows are taken",
+            "self.keys = self.keys[..., first:, :].index_select(0, keep)",
+            "self.keys = self.keys.index_select(0, keep)[..., first:, :]",
+        ),
         Mutation(
             "the last token written over",
             "whole[..., old:new, :] = added",
@@ -1264,7 +1344,13 @@ MUTATIONS = {
         Mutation(
             "victims named", "if report.left and not report.left.startswith(CONSEQUENCES):", "if report.left:"
         ),
-        Mutation("no end", "if time.monotonic() - self._progress > self.timeout_s:", "if False:"),
+        Mutation("no end", "elif silent > self.timeout_s:", "elif False:"),
+        Mutation("those behind not waited for", "if behind is None or behind > self.timeout_s:", "if True:"),
+        Mutation("waiting for ever", "behind is None or behind > self.timeout_s", "behind is None"),
+        Mutation("the quickest of those behind", "max(new.silent_s", "min(new.silent_s"),
+        Mutation("one that is gone waited for", "old.beats == new.beats or new.left", "new.left"),
+        Mutation("one that left waited for", "old.beats == new.beats or new.left", "old.beats == new.beats"),
+        Mutation("silence not told", "self._left, silent)", "self._left)"),
         Mutation(
             "tokens are no progress",
             '"""A sign of progress, such as one more token."""\n        self._progress = time.monotonic()',
@@ -1418,6 +1504,8 @@ MUTATIONS = {
             "self._skipped_in_a_row > self.config.max_skipped_updates",
         ),
         Mutation("steps not counted", "self.steps_done = step + 1", "self.steps_done = step"),
+        Mutation("nothing said at the end", '", "\\n".join(after_training(', '", repr(('),
+        Mutation("nothing said after a stop", '"%s", after_stop(self.config,', '"%s", repr('),
         Mutation("tracker forgotten", "        self.engine.track(record, self._rows)\n", ""),
         Mutation(
             "state of the step before",

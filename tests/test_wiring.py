@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -452,6 +453,28 @@ def test_checkpoints_come_when_they_are_due(plain_engine: list[Any], tmp_path: P
     assert [record["step"] for record in plain_engine] == [1, 2, 3, 4, 5]
     assert all(record.items() <= seen.items() for record, seen in zip(records, plain_engine, strict=True))
     assert run_of(tmp_path / "none", "--rollout_steps=2", "--checkpoint_every=0")[1] == []
+
+
+def test_a_run_ends_with_the_next_step(
+    plain_engine: list[Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    records, _ = run_of(tmp_path / "run", "--rollout_steps=2")
+    first, last = (record["reward/accuracy"] for record in records)
+    assert f"right in training: {first:.3f} in step 1, {last:.3f} in step 2" in caplog.text
+    assert caplog.text.endswith(f"draw it: python -m dapo_ref.report {tmp_path / 'run'}\n")
+
+
+def test_a_run_that_was_stopped_ends_with_the_command_that_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    model = save_model(tmp_path / "model", random_llama())
+    config = Config(model=str(model), output_dir=str(tmp_path), **UPDATES)
+    run = session_of(PlainEngine(config), config, tmp_path)
+    with pytest.raises(StoppedError), run.step(0, 1e-3):
+        raise StoppedError(15)
+    assert caplog.text.endswith(f"resume: python train.py --config {tmp_path}/config.yaml --resume\n")
 
 
 def test_a_resumed_run_in_this_process_is_the_run_that_was_not_stopped(
