@@ -799,7 +799,7 @@ MUTATIONS = {
         ),
         # Clip fractions
         Mutation("low counts any sign", "low = (advantages < 0) & ", "low = "),
-        Mutation("high counts any sign", "high = (advantages > 0) & ", "high = "),
+        Mutation("high counts any sign", "return (advantages > 0) & ", "return "),
         Mutation(
             "low counts padding",
             "(ratio < 1.0 - clip_eps_low) & response_mask",
@@ -989,6 +989,9 @@ MUTATIONS = {
         ),
         Mutation("CISPO is DAPO", "Variant(cispo_surrogate)", "Variant(masked_surrogate)"),
         Mutation("clip metrics of one side", "high=float(high)", "high=float(low)"),
+        Mutation("old probability clipped", "probs = logprobs.detach()[", "probs = _old(micro)["),
+        Mutation("all probabilities", "detach()[stopped]", "detach()[mask]"),
+        Mutation("least probability", "float(probs.max())", "float(probs.min())"),
         Mutation("GSPO over tokens", 'config.loss_aggregation != "sample_level"', "False"),
         Mutation(
             "dual clip with any variant", 'config.dual_clip and variant is not VARIANTS["dapo"]', "False"
@@ -1545,6 +1548,10 @@ MUTATIONS = {
         ),
     ],
     "run/metrics.py": [
+        Mutation("probability of the last one", "self.high_prob += clipping", "self.high_prob = clipping"),
+        Mutation("probability by tokens", "high_prob / high if", "high_prob / self.trained_tokens if"),
+        Mutation("probability of none", "high_prob_max if high else None", "high_prob_max"),
+        Mutation("own largest probability", "[self.ratio_max, self.high_prob_max,", "[self.ratio_max, 0.0,"),
         Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
         Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
         Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),

@@ -353,7 +353,7 @@ def test_a_bad_update_keeps_its_micro_batches_and_losses(session: Session, tmp_p
     plan = microbatches(batch, mini.rows, 1, 1, 0)
     metrics = StepMetrics()
     for _ in plan:
-        metrics.add_microbatch(torch.tensor(math.inf), Clipping(0, 0, 1, 0, 0))
+        metrics.add_microbatch(torch.tensor(math.inf), Clipping(0, 0, 1, 0, 0, 0, 0))
     session.end_update(mini, plan, math.nan, metrics)
     (file,) = (tmp_path / "bad_updates").iterdir()
     content = torch.load(file, weights_only=True)
