@@ -175,7 +175,8 @@ TESTS = {
     "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
     "run/metrics.py": ["tests/run/test_metrics.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
-    "config.py": ["tests/test_config.py", "tests/run/test_folder.py"],
+    "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
+    "coming_from.py": ["tests/test_coming_from.py"],
     "data/sources.py": ["tests/data/test_parquet_numbers.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
@@ -1679,11 +1680,20 @@ MUTATIONS = {
             "return self.key not in FREE_KEYS and self.key not in INEXACT_KEYS",
             "return False",
         ),
-        Mutation(
-            "unknown keys pass",
-            "        if key not in known:\n            raise",
-            "        if False:\n            raise",
-        ),
+        Mutation("unknown keys pass", "leaf for leaf in leaves if leaf not in known", "leaf for leaf in ()"),
+        Mutation("nested keys passed over", "if not isinstance(value, Mapping) or not value:", "if True:"),
+        Mutation("an override taken for a file", "coming_from.override_key(word) and not", "False and not"),
+        Mutation("only the first unknown key", "    return [key for key in keys if key] or", "    return"),
+        Mutation("nearest spelling for all", "found or _nearest(key, known) for", "_nearest(key, known) for"),
+        Mutation("no page", "if any(answers) else", "if False else"),
+        Mutation("our key unknown", '        return f"{key!r}: write it', '        f"{key!r}: write it'),
+    ],
+    "coming_from.py": [
+        Mutation("plus of an override", "[+~]*(", "("),
+        Mutation("ends with several meanings", "== 1 else None", ">= 1 else None"),
+        Mutation("no other beginning", 'key.endswith(f".{row}")', "False"),
+        Mutation("no patterns", "fnmatchcase(key, row)", "key == row"),
+        Mutation("keys that a command lacks", 'set(ours.split(", ")) <= set(known)', "True"),
     ],
     "data/sources.py": [
         Mutation(
