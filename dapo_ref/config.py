@@ -148,7 +148,9 @@ class Config:
 
     # --- Run ------------------------------------------------------------------------------------------------
     output_dir: str = option("", "run folder; default runs/<name of the first config file>")
-    process_group_timeout_s: int = option(1800, "seconds; a rank that is silent for so long ends the run")
+    process_group_timeout_s: int = option(
+        1800, "seconds; a rank without progress for so long ends the run, one that waits for others does not"
+    )
     resume: bool = option(False, "continue the run in output_dir after its newest whole checkpoint")
     allow_config_change: bool = option(False, "resume also where the mathematics changed")
     seed: int = option(0, "of data order and sampling")

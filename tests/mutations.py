@@ -144,7 +144,7 @@ TESTS = {
     "report/static/charts.js": ["tests/test_report.py"],
     "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
-    "distributed/processes.py": ["tests/distributed/test_seeds.py"],
+    "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
@@ -153,7 +153,7 @@ TESTS = {
     "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
-    "policy/kv_cache.py": ["tests/policy/test_rollout.py"],
+    "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/rollout.py": ["tests/policy/test_rollout.py", "tests/policy/test_sampler_gap.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
@@ -598,6 +598,7 @@ MUTATIONS = {
         ),
     ],
     "distributed/processes.py": [
+        Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
         Mutation("every rank samples alike", "for part in (*key, self.rank):", "for part in key:"),
     ],
     "loss.py": [
@@ -1145,20 +1146,34 @@ MUTATIONS = {
         Mutation("new rows begin too early", "new.starts + shift_new", "new.starts"),
         Mutation(
             "cache padded on the right",
-            "(0, 0, width - 1 - x.shape[2], 0)",
-            "(0, 0, 0, width - 1 - x.shape[2])",
+            "whole[: len(own), :, width - own.shape[2] :] = own",
+            "whole[: len(own), :, : own.shape[2]] = own",
         ),
         Mutation(
             "cache keeps its padding",
-            "layer.keys[..., first:, :], layer.values[..., first:, :]",
-            "layer.keys, layer.values",
+            "layer.take(keep, first)",
+            "layer.take(keep, 0)",
         ),
         Mutation(
             "cache of other rows",
-            "rows.cache.batch_select_indices(keep)",
-            "rows.cache.batch_select_indices(keep.flip(0))",
+            "layer.take(keep, first)",
+            "layer.take(keep.flip(0), first)",
         ),
-        Mutation("room of other rows written to", "room[0].data_ptr() != keys.data_ptr() or ", ""),
+        Mutation(
+            "room kept when rows are taken",
+            'the columns before `first`."""\n        self._room = None',
+            'the columns before `first`."""',
+        ),
+        Mutation(
+            "room kept when rows join", 'both.\n        """\n        self._room = None', 'both.\n        """'
+        ),
+        Mutation("cache of those who join kept", "setattr(other, name, None)", "pass"),
+        Mutation("room always small", "max(self.SPARE, new // 8)", "self.SPARE"),
+        Mutation(
+            "columns sliced after the rows are taken",
+            "self.keys = self.keys[..., first:, :].index_select(0, keep)",
+            "self.keys = self.keys.index_select(0, keep)[..., first:, :]",
+        ),
         Mutation(
             "the last token written over",
             "whole[..., old:new, :] = added",
@@ -1308,7 +1323,13 @@ MUTATIONS = {
         Mutation(
             "victims named", "if report.left and not report.left.startswith(CONSEQUENCES):", "if report.left:"
         ),
-        Mutation("no end", "if time.monotonic() - self._progress > self.timeout_s:", "if False:"),
+        Mutation("no end", "elif silent > self.timeout_s:", "elif False:"),
+        Mutation("those behind not waited for", "if behind is None or behind > self.timeout_s:", "if True:"),
+        Mutation("waiting for ever", "behind is None or behind > self.timeout_s", "behind is None"),
+        Mutation("the quickest of those behind", "max(new.silent_s", "min(new.silent_s"),
+        Mutation("one that is gone waited for", "old.beats == new.beats or new.left", "new.left"),
+        Mutation("one that left waited for", "old.beats == new.beats or new.left", "old.beats == new.beats"),
+        Mutation("silence not told", "self._left, silent)", "self._left)"),
         Mutation(
             "tokens are no progress",
             '"""A sign of progress, such as one more token."""\n        self._progress = time.monotonic()',
