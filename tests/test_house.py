@@ -19,6 +19,7 @@ ORDER = [
     "reward",
     "dynamic_sampling",
     "config",
+    "usage",
     "verifier",
     "tiny.tasks",
     "data",

@@ -45,6 +45,8 @@ class StepMetrics:
     ratio_max: float = 0.0
     clipped_dual: float = 0.0
     log_ratio_sum: float = 0.0
+    high_prob: float = 0.0
+    high_prob_max: float = 0.0
     gap_tokens: float = 0.0  # tokens of which the sampler's own log-probability is known
     gap_abs: float = 0.0
     gap_sum: float = 0.0
@@ -105,6 +107,8 @@ class StepMetrics:
         self.clipped_high += clipping.high
         self.clipped_dual += clipping.dual
         self.log_ratio_sum += clipping.log_ratio_sum
+        self.high_prob += clipping.high_prob_sum
+        self.high_prob_max = max(self.high_prob_max, clipping.high_prob_max)
         self.ratio_max = max(self.ratio_max, clipping.ratio_max)
 
     def end_update(self, grad_norm: float, num_tokens: int) -> list[float]:
@@ -134,14 +138,15 @@ class StepMetrics:
         sums = processes.sum(
             [
                 *(self.loss, self.clipped_low, self.clipped_high, self.clipped_dual, self.log_ratio_sum),
-                *(self.sampled_tokens, self.entropy, self.prob),
+                *(self.sampled_tokens, self.entropy, self.prob, self.high_prob),
                 *(self.gap_tokens, self.gap_abs, self.gap_sum),
             ]
         )
-        loss, low, high, dual, log_ratio, sampled, entropy, prob, *gap = sums
+        loss, low, high, dual, log_ratio, sampled, entropy, prob, high_prob, *gap = sums
         names = sorted(self.timers)
-        largest = processes.max([self.ratio_max, self.gap_max, *(self.timers[name] for name in names)])
-        ratio_max, gap_max, *times = largest
+        ratio_max, high_prob_max, gap_max, *times = processes.max(
+            [self.ratio_max, self.high_prob_max, self.gap_max, *(self.timers[name] for name in names)]
+        )
         made = len(self.grad_norms)
         record = {
             "step": step,
@@ -154,6 +159,8 @@ class StepMetrics:
             "policy/mean_prob": prob / max(sampled, 1),
             "policy/clip_frac_low": low / max(self.trained_tokens, 1),
             "policy/clip_frac_high": high / max(self.trained_tokens, 1),
+            "policy/clip_high_prob": high_prob / high if high else None,
+            "policy/clip_high_prob_max": high_prob_max if high else None,
             "policy/clip_frac_dual": dual / max(self.trained_tokens, 1),
             "policy/kl_old": log_ratio / max(self.trained_tokens, 1),
             "policy/ratio_max": ratio_max,
