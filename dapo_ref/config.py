@@ -125,6 +125,11 @@ class Config:
     unbiased_std: bool = option(True, "Bessel-corrected std in Eq. 9 (D2) [recipe: true]")
     dual_clip: float = option(0.0, "c of the authors' dual clip (D3); 0 is off [paper: none, recipe: 10]")
 
+    importance_correction: Literal["none", "truncated"] = option(
+        "none", "or weigh each token by min(π_old / π_sampler, importance_cap) [paper: none]"
+    )
+    importance_cap: float = option(2.0, "C of importance_correction truncated")
+
     # --- Optimisation ---------------------------------------------------------------------------------------
     responses_per_update: int = option(512, "mini-batch of one optimiser update, in responses [paper: 512]")
     tokens_per_microbatch: int = option(32768, "tokens a process computes at once; memory, not results")
@@ -224,6 +229,7 @@ class Config:
             self.dual_clip == 0 or self.dual_clip > 1,
             f"dual_clip must be above 1, or 0 for off, got {self.dual_clip}",
         )
+        _require(self.importance_cap >= 1, f"importance_cap must be at least 1, got {self.importance_cap}")
         _require(
             not self.prompt_date or re.fullmatch(r"\d{4}-\d{2}-\d{2}", self.prompt_date) is not None,
             f"prompt_date must be YYYY-MM-DD, got {self.prompt_date!r}",
@@ -272,6 +278,16 @@ class Config:
         _require(
             self.unbiased_std or self.advantage == "normalized",
             f"unbiased_std false needs advantage normalized: {self.advantage} has no std",
+        )
+        _require(
+            self.importance_correction == "truncated" or self.importance_cap == 2,
+            "importance_cap needs importance_correction truncated: without it no token is weighted",
+        )
+        _require(
+            self.importance_correction == "none"
+            or not (self.sampler == "continuous_batching" and self.top_p < 1),
+            "importance_correction truncated with sampler continuous_batching needs top_p 1: below that the "
+            "sampler does not tell its probabilities",
         )
         _require(
             not (self.sampler == "continuous_batching" and self.rollout_weights == "sharded"),

@@ -160,11 +160,11 @@ TESTS = {
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
-    "policy/batching.py": ["tests/policy/test_batching.py"],
+    "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
-    "policy/rollout.py": ["tests/policy/test_rollout.py"],
+    "policy/rollout.py": ["tests/policy/test_rollout.py", "tests/policy/test_sampler_gap.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
     "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
@@ -548,6 +548,8 @@ MUTATIONS = {
         Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
     ],
     "run/health.py": [
+        Mutation("any gap is well", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 9'),
+        Mutation("every gap warns", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 0.04'),
         Mutation("said again", "self._said.add(rule.text)", "pass"),
         Mutation("greatest for median", "statistics.median(before)", "max(before)"),
         Mutation("one step is enough", "len(recent) == rule.steps and", "recent and"),
@@ -566,7 +568,6 @@ MUTATIONS = {
             "input_ids.shape[1] - self._starts",
             "0 * self._starts + input_ids.shape[1]",
         ),
-        Mutation("probability after the cut", "logprobs.gather(1", "scores.log_softmax(-1).gather(1"),
     ],
     "evaluation.py": [
         Mutation("error over samples", "values.std() / math.sqrt(len(values))", "values.std() / len(values)"),
@@ -850,6 +851,16 @@ MUTATIONS = {
         ),
         Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
         Mutation("advantage left out", "return weight * advantages *", "return weight *"),
+        # Truncated importance weights
+        Mutation("weight without a cap", ".detach().clamp(max=cap)", ".detach()"),
+        Mutation("weight bounded on both sides", ".clamp(max=cap)", ".clamp(1 / cap, cap)"),
+        Mutation(
+            "weight upside down",
+            "masked_ratio(old_logprobs, sampler_logprobs,",
+            "masked_ratio(sampler_logprobs, old_logprobs,",
+        ),
+        Mutation("a gradient through the weight", ".detach().clamp(max=cap)", ".clamp(max=cap)"),
+        Mutation("any cap", '_require_positive("cap", cap)', '_require_positive("cap", 1.0)'),
         # Dr. GRPO, leave-one-out, dual clip
         Mutation(
             "leave-one-out without its factor", "centred * group_size / max(group_size - 1, 1)", "centred"
@@ -979,6 +990,9 @@ MUTATIONS = {
         Mutation(
             "dual clip of the recipe always", "micro.advantages, config.dual_clip)", "micro.advantages, 10.0)"
         ),
+        Mutation("weights never reached", "        if weighted:", "        if False:"),
+        Mutation("weights shadowed", "not config.dual_clip and not weighted", "not config.dual_clip"),
+        Mutation("another cap", "micro.response_mask, config.importance_cap", "micro.response_mask, 2.0"),
         Mutation("variant upside down", "return -aggregate(", "return aggregate("),
         Mutation(
             "variants never chosen",
@@ -1013,6 +1027,15 @@ MUTATIONS = {
         ),
     ],
     "policy/batching.py": [
+        # What the sampler tells
+        Mutation(
+            "of another row",
+            "[batch.sampler_logprobs[row] for row in rows]",
+            "batch.sampler_logprobs[: len(rows)]",
+        ),
+        Mutation(
+            "told in part", "if any(len(batch.response_ids[row])", "if all(len(batch.response_ids[row])"
+        ),
         # What is divided by
         Mutation(
             "filtered tokens counted", "batch.lengths[member & ~batch.filtered]", "batch.lengths[member]"
@@ -1237,6 +1260,30 @@ MUTATIONS = {
     ],
     "policy/rollout.py": [
         Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
+        Mutation(
+            "recorded at temperature 1", "scores if self._temperature == 1.0 else", "scores if True else"
+        ),
+        Mutation(
+            "recorded after the cut",
+            "LogitsProcessorList([recorder])",
+            "LogitsProcessorList([TopPLogitsWarper(self.sampling.top_p), recorder])",
+        ),
+        Mutation(
+            "one segment's log-probabilities alone",
+            '.setdefault(row, array("f")).extend(',
+            '.update({row: array("f")}) or self._logprobs[row].extend(',
+        ),
+        Mutation(
+            "log-probabilities of another row", "in zip(index, torch.stack", "in zip(index[::-1], torch.stack"
+        ),
+        Mutation(
+            "log-probabilities beyond the end",
+            'self._logprobs.pop(row, array("f"))[: len(ids)]',
+            'self._logprobs.pop(row, array("f"))',
+        ),
+        Mutation(
+            "after the cut by blocks", "return_logprobs=self.sampling.top_p == 1", "return_logprobs=True"
+        ),
         Mutation("sampled at temperature 1", "temperature=sampling.temperature", "temperature=1.0"),
         Mutation("greedy", "do_sample=True", "do_sample=False"),
         Mutation("the response without its end token", "return ids[: position + 1]", "return ids[:position]"),
@@ -1556,6 +1603,22 @@ MUTATIONS = {
         Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
         Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
         Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),
+        Mutation("gap with its sign", "float(gap.abs().sum())", "float(gap.sum())"),
+        Mutation("gap over all tokens", "gap[1] / gap[0] if gap[0]", "gap[1] / sampled if gap[0]"),
+        Mutation(
+            "gap at padding", "micro.old_logprobs)[mask].double()", "micro.old_logprobs).flatten().double()"
+        ),
+        Mutation("largest gap of one side", "float(gap.abs().max())", "float((-gap).max())"),
+        Mutation(
+            "KL to the sampler upside down",
+            "self.gap_sum += float(gap.sum())",
+            "self.gap_sum -= float(gap.sum())",
+        ),
+        Mutation(
+            "largest gap for ratio",
+            "ratio_max, high_prob_max, gap_max, *times",
+            "gap_max, high_prob_max, ratio_max, *times",
+        ),
         Mutation("KL for dual clip", "high, dual, log_ratio, sampled", "high, log_ratio, dual, sampled"),
         Mutation(
             "kept for sampled",
