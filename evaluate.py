@@ -29,7 +29,7 @@ from transformers import PreTrainedModel
 
 from dapo_ref.config import Config, StrictParser, read_config
 from dapo_ref.distributed.accelerator import make_accelerator
-from dapo_ref.distributed.preflight import require_machine
+from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError

@@ -24,7 +24,7 @@ import torch
 
 from dapo_ref.data import keep_short_prompts, load_problems
 from dapo_ref.distributed.engine import Engine
-from dapo_ref.distributed.preflight import require_machine
+from dapo_ref.distributed.machine import require_machine
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, next_round_size, pass_rate_within
 from dapo_ref.objective import advantages, build_objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch, collate, minibatches

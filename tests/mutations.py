@@ -45,7 +45,7 @@ SCRIPTS = {"train.py", "evaluate.py"}
 TESTS = {
     "errors.py": ["tests/run/test_command.py"],
     "run/command.py": ["tests/run/test_command.py"],
-    "distributed/preflight.py": ["tests/distributed/test_preflight.py"],
+    "distributed/machine.py": ["tests/distributed/test_machine.py"],
     "distributed/native_build.py": ["tests/distributed/test_native_build.py"],
     "usage.py": ["tests/test_usage.py"],
     "run/next_step.py": ["tests/run/test_next_step.py"],
@@ -148,7 +148,11 @@ TESTS = {
     "report/command.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
+    "distributed/engine.py": [
+        "tests/distributed/test_engine.py",
+        "tests/run/test_export.py",
+        "tests/distributed/test_distributed.py",
+    ],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
@@ -157,7 +161,7 @@ TESTS = {
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
     "policy/batching.py": ["tests/policy/test_batching.py"],
-    "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
+    "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
@@ -193,7 +197,7 @@ MUTATIONS = {
         Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
         Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
     ],
-    "distributed/preflight.py": [
+    "distributed/machine.py": [
         Mutation("more processes than GPUs", "processes > gpus", "processes > 2 * gpus"),
         Mutation("no GPU, no limit", "if not gpus and processes >", "if gpus and processes >"),
         Mutation("a few are too many", "max(FEW, cores)", "cores"),
@@ -795,7 +799,7 @@ MUTATIONS = {
         ),
         # Clip fractions
         Mutation("low counts any sign", "low = (advantages < 0) & ", "low = "),
-        Mutation("high counts any sign", "high = (advantages > 0) & ", "high = "),
+        Mutation("high counts any sign", "return (advantages > 0) & ", "return "),
         Mutation(
             "low counts padding",
             "(ratio < 1.0 - clip_eps_low) & response_mask",
@@ -985,6 +989,9 @@ MUTATIONS = {
         ),
         Mutation("CISPO is DAPO", "Variant(cispo_surrogate)", "Variant(masked_surrogate)"),
         Mutation("clip metrics of one side", "high=float(high)", "high=float(low)"),
+        Mutation("old probability clipped", "probs = logprobs.detach()[", "probs = _old(micro)["),
+        Mutation("all probabilities", "detach()[stopped]", "detach()[mask]"),
+        Mutation("least probability", "float(probs.max())", "float(probs.min())"),
         Mutation("GSPO over tokens", 'config.loss_aggregation != "sample_level"', "False"),
         Mutation(
             "dual clip with any variant", 'config.dual_clip and variant is not VARIANTS["dapo"]', "False"
@@ -1455,6 +1462,9 @@ MUTATIONS = {
             "run.engine.step(run.config.learning_rate)",
         ),
         Mutation("warm-up from zero", "(step + 1) / max(config", "step / max(config"),
+        Mutation(
+            "a warm-up of one step is none", "max(config.warmup_steps, 1)", "max(config.warmup_steps, 2)"
+        ),
         Mutation("no warm-up", "* min(1.0, (step + 1) / max(config.warmup_steps, 1))", ""),
         Mutation("warm-up without an end", "min(1.0, (step + 1)", "(1.0 * (step + 1)"),
     ],
@@ -1543,6 +1553,10 @@ MUTATIONS = {
         ),
     ],
     "run/metrics.py": [
+        Mutation("probability of the last one", "self.high_prob += clipping", "self.high_prob = clipping"),
+        Mutation("probability by tokens", "high_prob / high if", "high_prob / self.trained_tokens if"),
+        Mutation("probability of none", "high_prob_max if high else None", "high_prob_max"),
+        Mutation("own largest probability", "[self.ratio_max, self.high_prob_max,", "[self.ratio_max, 0.0,"),
         Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
         Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
         Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),
@@ -1822,7 +1836,10 @@ def main() -> int:
     survivors = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "project"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "models"))
+        left_out = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "runs", "models")
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(*left_out)
+        )  # .ninja_log comes along: no new build
         for file, mutation in chosen:
             killer = killer_of(file, mutation, copy)
             print(f"{file}: {mutation.name}: {killer or 'SURVIVED'}", flush=True)

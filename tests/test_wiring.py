@@ -316,6 +316,12 @@ def test_the_updates_of_a_step_are_those_of_plain_pytorch(tmp_path: Path, change
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.parametrize(("steps", "rates"), [(0, [12, 12, 12]), (1, [12, 12, 12]), (3, [4, 8, 12])])
+def test_the_warm_up_is_linear_and_the_first_step_trains(steps: int, rates: list[float]) -> None:
+    config = Config(learning_rate=12.0, warmup_steps=steps)
+    assert [train.learning_rate(config, step) for step in range(3)] == rates
+
+
 # --- What a step hands over ---------------------------------------------------------------------------------
 
 
@@ -347,7 +353,7 @@ def test_a_bad_update_keeps_its_micro_batches_and_losses(session: Session, tmp_p
     plan = microbatches(batch, mini.rows, 1, 1, 0)
     metrics = StepMetrics()
     for _ in plan:
-        metrics.add_microbatch(torch.tensor(math.inf), Clipping(0, 0, 1, 0, 0))
+        metrics.add_microbatch(torch.tensor(math.inf), Clipping(0, 0, 1, 0, 0, 0, 0))
     session.end_update(mini, plan, math.nan, metrics)
     (file,) = (tmp_path / "bad_updates").iterdir()
     content = torch.load(file, weights_only=True)
