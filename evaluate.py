@@ -151,6 +151,8 @@ class Output:
         Raises:
             ConfigError: it holds results, or those of other settings, or cannot be written.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"output: {self.path} is a file; name a folder")
         if (self.path / "results.json").exists():
             raise ConfigError(f"output: {self.path} already holds results; choose another folder")
         file = self.path / "settings.json"

@@ -148,13 +148,15 @@ def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then trains."""
     config = load_config(argv)
     require_machine(config)
+    folder = RunFolder(Path(config.output_dir))
+    if launched_as_main():
+        folder.require_usable(config)
     objective = build_objective(config)
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
     problems = load_problems(config.data, prompt_template=config.prompt_template)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
     held_out = load_eval_tasks(config, tokenizer)
-    folder = RunFolder(Path(config.output_dir))
     if launched_as_main():
         folder.open(config)
     with StopSignals() as signals:

@@ -237,16 +237,14 @@ class Config:
         _require("{question}" in self.prompt_template, "prompt_template must contain {question}")
 
     def _check_combinations(self) -> None:
-        responses = self.prompts_per_step * self.group_size
+        batch = self.prompts_per_step * self.group_size
+        minis = [batch // n for n in range(1, self.prompts_per_step + 1) if self.prompts_per_step % n == 0]
+        near = sorted(minis, key=lambda size: abs(size - self.responses_per_update))[:2]
         _require(
-            responses % self.responses_per_update == 0,
-            f"responses_per_update ({self.responses_per_update}) must divide prompts_per_step × group_size "
-            f"({self.prompts_per_step} × {self.group_size} = {responses})",
-        )
-        _require(
-            self.responses_per_update % self.group_size == 0,
-            f"responses_per_update ({self.responses_per_update}) must be a multiple of group_size "
-            f"({self.group_size}): mini-batches hold whole groups",
+            self.responses_per_update in minis,
+            f"responses_per_update ({self.responses_per_update}) must divide the batch of prompts_per_step × "
+            f"group_size ({self.prompts_per_step} × {self.group_size} = {batch}) into mini-batches of whole "
+            f"groups: set it to {' or '.join(map(str, sorted(near)))}",
         )
         _require(
             not (self.dynamic_sampling and self.group_size == 1),

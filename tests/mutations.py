@@ -1366,6 +1366,11 @@ MUTATIONS = {
             "bad updates without end", 'if len(list(folder.glob("step_*"))) < MAX_BAD_UPDATES:', "if True:"
         ),
         Mutation("later rollouts stay", "                file.unlink()\n", "                pass\n"),
+        Mutation("a file for a folder", "if self.path.exists() and not self.path.is_dir():", "if False:"),
+        Mutation("inside a model", "if model := model_around(self.path):", "if model := None:"),
+        Mutation("config.json is a model", 'if (folder / "config.json").is_file() and any(', "if any("),
+        Mutation("permission not asked", "if not os.access(above, os.W_OK | os.X_OK):", "if False:"),
+        Mutation("a file above", "        if not above.is_dir():", "        if False:"),
     ],
     "run/preemption.py": [
         Mutation("the second signal unheard", "now - self._first > SAME_S", "False"),
@@ -1712,8 +1717,8 @@ MUTATIONS = {
             "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
         ),
         Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
-        Mutation("indivisible batch", "responses % self.responses_per_update == 0", "True"),
-        Mutation("groups cut by an update", "self.responses_per_update % self.group_size == 0", "True"),
+        Mutation("indivisible batch", "self.responses_per_update in minis,", "True,"),
+        Mutation("the farthest sizes", "abs(size - self.responses_per_update))[:2]", "size)[:2]"),
         Mutation("group of one", "not (self.dynamic_sampling and self.group_size == 1)", "True"),
         Mutation(
             "cache longer than the cap",
@@ -1770,6 +1775,9 @@ MUTATIONS = {
         Mutation("template left out", "sha256(repr(tokenizer.chat_template).encode())", "sha256()"),
         Mutation("problems left out", 'b"\\0" + repr(problem).encode()', 'b""'),
         Mutation("old checkpoints refused", "known.append(self.items_fingerprint)", "pass"),
+        Mutation("half is too many", "if 2 * len(kept) < len(encoded):", "if 2 * len(kept) <= len(encoded):"),
+        Mutation("none is enough", "if 2 * len(kept) < len(encoded):", "if len(kept) < 0:"),
+        Mutation("not the middle", "lengths[(len(lengths) - 1) // 2]", "lengths[-2]"),
         Mutation("any header accepted", "    if header:", "    if False:"),
         Mutation("the day is not set", "if not prints_date(tokenizer):", "if True:"),
         Mutation(

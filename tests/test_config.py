@@ -170,11 +170,12 @@ def test_a_bad_command_line_is_refused_by_key(argv: list[str], words: list[str])
     [
         (
             {"prompts_per_step": 6, "group_size": 4, "responses_per_update": 16},
-            ["responses_per_update (16)", "divide", "prompts_per_step × group_size", "6 × 4 = 24"],
+            # Mini-batches of whole groups: 4, 8, 12 or all 24.
+            ["responses_per_update (16)", "prompts_per_step × group_size (6 × 4 = 24)", "to 12 or 24"],
         ),
         (
             {"prompts_per_step": 6, "group_size": 4, "responses_per_update": 6},
-            ["responses_per_update (6)", "multiple of group_size (4)"],
+            ["responses_per_update (6)", "mini-batches of whole groups: set it to 4 or 8"],
         ),
         ({"group_size": 1}, ["group_size 1", "dynamic_sampling"]),
         (
