@@ -147,7 +147,10 @@ TESTS = {
         "tests/run/test_export.py",
         "tests/distributed/test_distributed.py",
     ],
-    "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
+    "distributed/accelerator.py": [
+        "tests/distributed/test_accelerator.py",
+        "tests/distributed/test_distributed.py",
+    ],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
@@ -646,7 +649,9 @@ MUTATIONS = {
     ],
     "distributed/accelerator.py": [
         Mutation(
-            "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
+            "accumulated over two steps",
+            '["gradient_accumulation_steps"] = 1',
+            '["gradient_accumulation_steps"] = 2',
         ),
         Mutation(
             "gradient not clipped",
