@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from dapo_ref.config import FREE_KEYS, INEXACT_KEYS, START_KEYS, Config, unknown_key
+from dapo_ref.config import FREE_KEYS, INEXACT_KEYS, START_KEYS, Config, unknown_keys
 from dapo_ref.errors import tell_launcher
 
 LAUNCH = "accelerate launch --config_file configs/accelerate/zero3.yaml"
@@ -58,7 +58,7 @@ def answer(argv: Sequence[str], keys: type, usage: str, needed: Sequence[str]) -
         key = next((word for word in argv[asked + 1 :][:1] if not word.startswith("-")), "")
         names = [field.name for field in dataclasses.fields(keys)]
         if key and key not in names:
-            _leave(main, unknown_key(key, "--help", names), 2)
+            _leave(main, unknown_keys([key], "--help", names), 2)
         _leave(main, one_key(keys, key) if key else f"{usage}\n\n{all_keys(keys)}", 0)
     if not set(needed) <= set(words):
         _leave(main, usage, 2)

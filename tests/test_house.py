@@ -18,6 +18,7 @@ ORDER = [
     "loss_variants",
     "reward",
     "dynamic_sampling",
+    "coming_from",
     "config",
     "usage",
     "verifier",
