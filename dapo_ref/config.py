@@ -52,7 +52,9 @@ class Config:
     """Everything a run depends on. `[paper: …]` marks the values of arXiv 2503.14476v1, §4.1."""
 
     # --- Model and data -------------------------------------------------------------------------------------
-    model: str = option("tiny", "HF directory or hub name; `tiny` is the embedded one [paper: Qwen2.5-32B]")
+    model: str = option(
+        "tiny", "HF directory, hub name or run folder; `tiny` is the embedded one [paper: Qwen2.5-32B]"
+    )
     data: str = option("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
     prompt_template: str = option(
         DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
@@ -303,8 +305,20 @@ class Config:
 
 
 def resolve_model(model: str) -> str:
-    """A model's directory or hub name; `tiny` names the one that ships with this package."""
-    return str(Path(__file__).parent / "tiny" / "model") if model == "tiny" else model
+    """A model's directory or hub name; `tiny` names the one that ships with this package, and a run folder
+    the model that it exported.
+
+    Raises:
+        ConfigError: a run that has no model yet.
+    """
+    if model == "tiny":
+        return str(Path(__file__).parent / "tiny" / "model")
+    folder = Path(model)
+    if not (folder / "config.yaml").is_file() or (folder / "config.json").is_file():
+        return model
+    if not (folder / "model").is_dir():
+        raise ConfigError(f"model: {model} is a run that has no {folder / 'model'} yet")
+    return str(folder / "model")
 
 
 def load_config(argv: Sequence[str]) -> Config:

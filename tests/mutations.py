@@ -140,6 +140,7 @@ TESTS = {
     "report/data.py": ["tests/test_report.py"],
     "report/page.py": ["tests/test_report.py"],
     "report/command.py": ["tests/test_report.py"],
+    "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
     "distributed/engine.py": [
@@ -572,6 +573,7 @@ MUTATIONS = {
         Mutation("not paired", "mean_and_error(b.double() - a.double())", "mean_and_error(b.double())"),
         Mutation("one degree too many", "t_quantile(len(a) - 1)", "t_quantile(len(a))"),
         Mutation("by number", '(name, s[0]["prompt"], s[0]["reference"]): s', "(name, str(_)): s"),
+        Mutation("a run is no evaluation", 'places = (folder, folder / "evaluation")', "places = (folder,)"),
         Mutation("pass of different k", 'figure == "pass" and sizes[0] != sizes[1]', "False"),
     ],
     "run/evaluator.py": [
@@ -604,7 +606,13 @@ MUTATIONS = {
         Mutation("bin off by one", "max(length - 1, 0) // width", "length // width"),
     ],
     "report/page.py": [Mutation("model text as markup", '.replace("<", "\\\\u003c")', "")],
-    "report/command.py": [Mutation("watch draws once", "if now != before:", "if not before:")],
+    "report/command.py": [
+        Mutation("watch draws once", "if now != before:", "if not before:"),
+        Mutation("made before it is looked at", "            require_run(run)\n", "            pass\n"),
+    ],
+    "report/pictures.py": [
+        Mutation("runs of one name are one", "names = run_names(runs)", "names = [run.name for run in runs]"),
+    ],
     "report/static/rollouts.js": [
         Mutation("a filter of the page ignored", "test(group) && (!needle", "(!needle"),
         Mutation("search ignored", "(!needle || holds(group, needle))", "true"),
@@ -1723,6 +1731,9 @@ MUTATIONS = {
         ),
         Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
         Mutation("indivisible batch", "self.responses_per_update in minis,", "True,"),
+        Mutation("a run has no model", 'if not (folder / "model").is_dir():', "if False:"),
+        Mutation("a run is no model", 'return str(folder / "model")', "return model"),
+        Mutation("a run before a model", ' or (folder / "config.json").is_file():', ":"),
         Mutation("the farthest sizes", "abs(size - self.responses_per_update))[:2]", "size)[:2]"),
         Mutation("group of one", "not (self.dynamic_sampling and self.group_size == 1)", "True"),
         Mutation(

@@ -355,3 +355,17 @@ def test_an_unknown_key_of_a_file_is_not_said_to_be_on_the_command_line(tmp_path
 def test_switches_that_would_do_nothing_are_refused(values: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Config(**values)
+
+
+def test_a_run_folder_stands_for_the_model_that_it_exported(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    assert Config(model=str(run)).model_dir == str(run)
+    (run / "config.yaml").touch()
+    with pytest.raises(ConfigError, match=r"run is a run that has no .*run/model yet"):
+        _ = Config(model=str(run)).model_dir
+    (run / "model").mkdir()
+    assert Config(model=str(run)).model_dir == str(run / "model")
+    (run / "config.json").touch()  # a model beside some configuration of its owner's
+    assert Config(model=str(run)).model_dir == str(run)
+    assert Config(model="org/name").model_dir == "org/name"
