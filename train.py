@@ -10,6 +10,13 @@ decisions, and picks its own part of each mini-batch.
 """
 
 import sys
+
+if __name__ == "__main__" and "--plan" in sys.argv:  # needs no DeepSpeed: before it is imported
+    from dapo_ref import plan
+    from dapo_ref.run.command import exit_code
+
+    sys.exit(exit_code(plan.main, sys.argv[1:]))
+
 from collections.abc import Sequence
 from pathlib import Path
 

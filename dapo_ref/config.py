@@ -306,7 +306,12 @@ def load_config(argv: Sequence[str]) -> Config:
             combination.
         SystemExit: after `--help`.
     """
-    parser = StrictParser(Config, prog="train.py", description="Train a model with DAPO.")
+    parser = StrictParser(
+        Config,
+        prog="train.py",
+        description="Train a model with DAPO. With --plan --gpus N --gpu_memory GB: what a GPU would hold, "
+        "and whether it fits, without weights or GPU; exit code 3 if not.",
+    )
     parser.add_argument(
         "--config", nargs="+", default=[], metavar="FILE", help="YAML, later override earlier"
     )

@@ -27,6 +27,7 @@ ORDER = [
     "objective",
     "scoring",
     "evaluation",
+    "plan",
     "distributed",
     "run",
     "tiny",
