@@ -35,8 +35,8 @@ GATHER_ELEMENTS = 2**28
 """Parameters gathered at once for the sampling copy, as in `distributed.engine`, beside the last one."""
 LIVE_ELEMENTS = 10**9
 """Parameters that ZeRO-3 keeps gathered, and that it updates at once, at most (DeepSpeed's defaults)."""
-TOKEN_OBJECT_BYTES = 40
-"""A token of a response as Python holds it: a pointer in a list, and an int."""
+TOKEN_OBJECT_BYTES = 44
+"""A token of a response as Python holds it: a pointer in a list, an int, and its log-probability."""
 
 # Assumed for times: a GPU of the Hopper generation, what Python and transformers cost a layer and token.
 FLOPS = 4e14
@@ -178,7 +178,7 @@ def row_bytes(shape: Shape, config: Config) -> float:
     cache = longest_row(config) * cache_bytes(shape, config.precision) * 9 / 8
     prompt = config.max_prompt_length / config.group_size
     prefill = size * prompt * (2 * shape.hidden + shape.q + 2 * shape.k + 3 * shape.intermediate)
-    return cache + shape.vocabulary * (size + 16) + prefill
+    return cache + shape.vocabulary * (size + 20) + prefill
 
 
 def microbatch_tokens(config: Config) -> int:

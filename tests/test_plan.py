@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +165,10 @@ def test_states_are_18_or_20_bytes_a_parameter_over_the_gpus() -> None:
 
 def test_a_token_in_python_is_as_large_as_planned() -> None:
     tracemalloc.start()
-    ids = torch.arange(1000, 101_000).tolist()
+    ids, logprobs = torch.arange(1000, 101_000).tolist(), array("f", bytes(400_000))
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    assert len(logprobs) == len(ids)
     assert size / len(ids) == pytest.approx(plan.TOKEN_OBJECT_BYTES, rel=0.1)
 
 
