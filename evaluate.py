@@ -40,7 +40,7 @@ from dapo_ref.report.bars import bars
 from dapo_ref.run.command import exit_code, launched_as_main, leave
 from dapo_ref.run.evaluator import Evaluator, Task, chunks, in_order, load_tasks
 from dapo_ref.run.files import append_lines, read_lines, replacing
-from dapo_ref.run.folder import RunFolder
+from dapo_ref.run.folder import RunFolder, model_around
 from dapo_ref.run.manifest import BrokenError, check_file, read_manifest
 from dapo_ref.scoring import Scorer
 
@@ -149,10 +149,12 @@ class Output:
             The rows that are there already.
 
         Raises:
-            ConfigError: it holds results, or those of other settings, or cannot be written.
+            ConfigError: it holds results, or those of other settings, cannot be written, lies in a model.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"output: {self.path} is a file; name a folder")
+        if model := model_around(self.path):
+            raise ConfigError(f"output: {self.path} lies inside the model {model}: choose a folder elsewhere")
         if (self.path / "results.json").exists():
             raise ConfigError(f"output: {self.path} already holds results; choose another folder")
         file = self.path / "settings.json"
