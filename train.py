@@ -16,6 +16,11 @@ from dapo_ref.usage import TRAIN, answer
 
 if __name__ == "__main__":  # before torch is imported, which takes seconds
     answer(sys.argv[1:], Config, TRAIN, needed=["--config"])
+    if "--plan" in sys.argv:  # before DeepSpeed is imported, which planning does not need
+        from dapo_ref import plan
+        from dapo_ref.run.command import exit_code
+
+        sys.exit(exit_code(plan.main, sys.argv[1:]))
 
 from collections.abc import Sequence
 from pathlib import Path

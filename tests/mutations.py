@@ -152,6 +152,7 @@ TESTS = {
         "tests/distributed/test_accelerator.py",
         "tests/distributed/test_distributed.py",
     ],
+    "plan.py": ["tests/test_plan.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
@@ -663,10 +664,49 @@ MUTATIONS = {
             '["gradient_accumulation_steps"] = 2',
         ),
         Mutation(
+            "gradients summed in bf16",
+            '"communication_data_type"] = "fp32"',
+            '"communication_data_type"] = None',
+        ),
+        Mutation(
             "gradient not clipped",
             '["gradient_clipping"] = config.max_grad_norm',
             '["gradient_clipping"] = 0.0',
         ),
+    ],
+    "plan.py": [
+        Mutation("no moments", "width(precision) + 4 + 8 + 4", "width(precision) + 4 + 4"),
+        Mutation("states not shared", "each * shape.parameters / gpus", "each * shape.parameters"),
+        Mutation(
+            "keys without values",
+            "return 2 * width(precision) * shape.layers",
+            "return width(precision) * shape.layers",
+        ),
+        Mutation("no room in the cache", "config.precision) * 9 / 8", "config.precision)"),
+        Mutation("no copy", "size * shape.parameters}", "size}"),
+        Mutation("head without its weight", "(6 if low else 4) *", "(0 if low else 4) *"),
+        Mutation("logits once", "(True, True): 14", "(True, True): 7"),
+        Mutation("norms in bf16", 'norms = 6 if precision == "bf16" else 4', "norms = 2"),
+        Mutation(
+            "checkpoints everywhere", "if config.gradient_checkpointing else saved * (shape.layers - 1)", ""
+        ),
+        Mutation("one layer forgotten", "max(layer, last +", "max(0, last +"),
+        Mutation("head forgotten", "max(layer, last + head_bytes", "max(layer, 0 * head_bytes"),
+        Mutation(
+            "cut short",
+            "max(config.tokens_per_microbatch, longest_row(config))",
+            "config.tokens_per_microbatch",
+        ),
+        Mutation("one more", "    most = 0\n", "    most = 1\n"),
+        Mutation("always fits", "return DOES_NOT_FIT if wrong else 0", "return 0"),
+        Mutation("positions not looked at", "if longest_row(config) > shape.positions > 0:", "if False:"),
+        Mutation("the memory of all", "0.95 * self.memory", "1.0 * self.memory"),
+        Mutation(
+            "hardware of any size",
+            "if _phase(shape, least, machine, phase.name).total > machine.usable:",
+            "if True:",
+        ),
+        Mutation("memory in GiB", "round(given.gpu_memory * GB)", "round(given.gpu_memory * 2**30)"),
     ],
     "distributed/processes.py": [
         Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
@@ -1160,7 +1200,7 @@ MUTATIONS = {
         Mutation(
             "a token lost at each chunk", "slice(start, start + size)", "slice(start, start + size - 1)"
         ),
-        Mutation("one chunk for all", "CHUNK_ELEMENTS // vocab_size", "CHUNK_ELEMENTS"),
+        Mutation("one chunk for all", "elements // weight.shape[0]", "elements"),
         # Gradients
         Mutation(
             "temperature forgotten in the gradient",

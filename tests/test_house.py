@@ -29,6 +29,7 @@ ORDER = [
     "objective",
     "scoring",
     "evaluation",
+    "plan",
     "distributed",
     "run",
     "tiny",
