@@ -44,7 +44,7 @@ from dapo_ref.report.bars import bars
 from dapo_ref.run.command import exit_code, launched_as_main, leave
 from dapo_ref.run.evaluator import Evaluator, Task, chunks, load_tasks, tasks_of_date
 from dapo_ref.run.files import append_lines, read_lines, replacing
-from dapo_ref.run.folder import PROMPTS_FILE, RunFolder
+from dapo_ref.run.folder import PROMPTS_FILE, RunFolder, model_around
 from dapo_ref.run.manifest import BrokenError, check_file, read_manifest
 from dapo_ref.scoring import Scorer
 
@@ -180,10 +180,12 @@ class Output:
             The rows that are there already.
 
         Raises:
-            ConfigError: it holds results, or those of other settings, or cannot be written.
+            ConfigError: it holds results, or those of other settings, cannot be written, lies in a model.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"output: {self.path} is a file; name a folder")
+        if model := model_around(self.path):
+            raise ConfigError(f"output: {self.path} lies inside the model {model}: choose a folder elsewhere")
         if (self.path / "results.json").exists():
             raise ConfigError(f"output: {self.path} already holds results; choose another folder")
         file = self.path / "settings.json"

@@ -605,6 +605,7 @@ MUTATIONS = {
         Mutation("exported model without its run", "of_model if is_exported else None", "None"),
         Mutation("negative limit", "if options.limit < 0:", "if False:"),
         Mutation("results written over", 'if (self.path / "results.json").exists():', "if False:"),
+        Mutation("results beside weights", "if model := model_around(self.path):", "if model := None:"),
         Mutation("other settings go on", "if settings[key] != before.get(key)]", "if False]"),
         Mutation("half a problem counts", 'len(counts[row["data"], row["problem"]]) == k', "True"),
         Mutation("finished sampled again", "(task.data, task.problem) not in done", "True"),

@@ -195,6 +195,16 @@ def test_output_is_written_whole_and_not_over_other_results(tasks, tmp_path):
 # --- Options and models -------------------------------------------------------------------------------------
 
 
+def test_an_output_that_is_a_file_or_inside_a_model_is_refused(tmp_path):
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"output: .*config\.json is a file; name a folder"):
+        Output(tmp_path / "config.json").open({})
+    with pytest.raises(ConfigError, match=rf"lies inside the model {tmp_path}: choose a folder elsewhere"):
+        Output(tmp_path / "evaluation").open({})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "tokenizer.json"]
+
+
 def test_defaults_are_the_papers():
     config = evaluation_config(Options(model="somewhere", data=["file"], output="out"))
     assert (config.group_size, config.temperature, config.top_p) == (32, 1.0, 0.7)
