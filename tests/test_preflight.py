@@ -21,7 +21,6 @@ from dapo_ref.preflight.policy import PolicyChecks
 from tests.support.helpers import OneProcess, random_llama, save_model
 from tests.support.plain_engine import PlainEngine, ThreadProcesses, in_threads
 
-
 # --- How checks are run -------------------------------------------------------------------------------------
 
 
