@@ -133,7 +133,7 @@ TESTS = {
     "run/tokens.py": ["tests/run/test_tokens.py"],
     "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
-    "evaluation.py": ["tests/test_evaluation.py"],
+    "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
     "compare.py": ["tests/test_evaluation.py"],
     "run/evaluator.py": ["tests/run/test_evaluator.py"],
     "evaluate.py": ["tests/run/test_evaluator.py"],
@@ -143,6 +143,7 @@ TESTS = {
     "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
+    "policy/pretrained.py": ["tests/run/test_export.py"],
     "distributed/engine.py": [
         "tests/distributed/test_engine.py",
         "tests/run/test_export.py",
@@ -562,6 +563,7 @@ MUTATIONS = {
         ),
     ],
     "evaluation.py": [
+        Mutation("lengths of what was not asked", 'if not row.get("too_long")', "if True"),
         Mutation("error over samples", "values.std() / math.sqrt(len(values))", "values.std() / len(values)"),
         Mutation("ties count whole", "(0 in first) / len(first)", "float(0 in first)"),
         Mutation(
@@ -578,6 +580,9 @@ MUTATIONS = {
         Mutation("pass of different k", 'figure == "pass" and sizes[0] != sizes[1]', "False"),
     ],
     "run/evaluator.py": [
+        Mutation("too long asked", "if not task.too_long]", "]"),
+        Mutation("too long forgotten", "[*rows, *missing]", "rows"),
+        Mutation("too long for nobody", "too_long=ids is None", "too_long=False"),
         Mutation("limit of problems ignored", "problems[: limit or None]", "problems"),
         Mutation("seed left out", "key_of(self._seed, *parts, sample)", "key_of(0, *parts, sample)"),
         Mutation("samples alike", "key_of(self._seed, *parts, sample)", "key_of(self._seed, *parts)"),
@@ -587,12 +592,24 @@ MUTATIONS = {
         Mutation("shares uneven", "(-len(parts) % world_size)", "0"),
     ],
     "evaluate.py": [
+        Mutation("zero is not given", "key in known and value is not None", "key in known and value"),
+        Mutation("temperature 0", "if options.temperature == 0:", "if False:"),
+        Mutation(
+            "no samples is 32",
+            "DEFAULT_SAMPLES if options.samples_per_problem is None else options.samples_per_problem",
+            "options.samples_per_problem or DEFAULT_SAMPLES",
+        ),
+        Mutation("broken prompts.json", "except (OSError, ValueError) as error:", "except OSError as error:"),
+        Mutation("date of a stopped evaluation", 'found.get("prompt_date") or ""', '""'),
+        Mutation("other prompts than trained", "dataclasses.replace(base, **trained_prompts(model))", "base"),
+        Mutation("exported model without its run", "of_model if is_exported else None", "None"),
+        Mutation("negative limit", "if options.limit < 0:", "if False:"),
         Mutation("results written over", 'if (self.path / "results.json").exists():', "if False:"),
         Mutation("results beside weights", "if model := model_around(self.path):", "if model := None:"),
         Mutation("other settings go on", "if settings[key] != before.get(key)]", "if False]"),
         Mutation("half a problem counts", 'len(counts[row["data"], row["problem"]]) == k', "True"),
         Mutation("finished sampled again", "(task.data, task.problem) not in done", "True"),
-        Mutation("samples ignored", "options.samples_per_problem or DEFAULT_SAMPLES", "DEFAULT_SAMPLES"),
+        Mutation("samples ignored", " else options.samples_per_problem),", " else DEFAULT_SAMPLES),"),
         Mutation(
             "every process does all",
             "processes.share(chunks(left, evaluator.sampling))",
@@ -625,8 +642,10 @@ MUTATIONS = {
         Mutation("no smoothing", "smoothed(values, state.smooth)", "values"),
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
+    "policy/pretrained.py": [
+        Mutation("buffers left out of the export", "if name in saved}", "if name not in saved}"),
+    ],
     "distributed/engine.py": [
-        Mutation("buffers left out of the export", "if n in saved}", "if n not in saved}"),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -1767,6 +1786,16 @@ MUTATIONS = {
         ),
     ],
     "config.py": [
+        Mutation("the first files dropped", '        action="extend",\n', ""),
+        Mutation("a key twice", "if keys.count(key) > 1:", "if False:"),
+        Mutation(
+            "octal numbers",
+            "        return str(node.value)",
+            "        return str(super().construct_yaml_int(node))",
+        ),
+        Mutation("no as false in a path", '("int", "float", "bool", "timestamp")', '("int", "float")'),
+        Mutation("no home", "os.path.expanduser(values[key])", "values[key]"),
+        Mutation("no home in a list", "os.path.expanduser(part[0])", "part[0]"),
         Mutation(
             "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
         ),
