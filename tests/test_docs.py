@@ -47,7 +47,7 @@ def test_every_function_and_test_named_exists(document: Path) -> None:
 
 
 KEYS = {
-    "train.py": {field.name for field in fields(Config)} | {"config", "plan"},
+    "train.py": {field.name for field in fields(Config)} | {"config", "plan", "gpus", "gpu_memory"},
     "evaluate.py": {field.name for field in fields(Options)},
 }
 
