@@ -131,6 +131,10 @@ TESTS = {
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
+    "preflight/checks.py": ["tests/test_preflight.py"],
+    "preflight/machine.py": ["tests/test_preflight.py"],
+    "preflight/policy.py": ["tests/test_preflight.py"],
+    "preflight/__main__.py": ["tests/distributed/test_preflight_command.py"],
     "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
     "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
@@ -181,7 +185,11 @@ TESTS = {
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
-LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
+LAUNCHING = {
+    "tests/distributed/test_distributed.py",
+    "tests/distributed/test_preflight_command.py",
+    "tests/test_report.py",
+}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
@@ -542,6 +550,41 @@ MUTATIONS = {
         Mutation("the first groups", "i * groups // count", "i"),
         Mutation("sides swapped", "advantage < 0 and ratio < low", "advantage > 0 and ratio < low"),
         Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
+    ],
+    "preflight/checks.py": [
+        Mutation("others' faults unseen", "if other == FAILED:", "if False:"),
+        Mutation("errors of libraries end it", "except Exception as error:", "except KeyError as error:"),
+        Mutation("nothing failed", "if row.result == FAILED]", "if False]"),
+    ],
+    "preflight/machine.py": [
+        Mutation("any version", '.split("+")[0] != pin]', '.split("+")[0] == ""]'),
+        Mutation("any folder", '.read_text(encoding="utf-8") != word', '.read_text(encoding="utf-8") == ""'),
+        Mutation("no lock is a lock", "    if first:\n", "    if False:\n"),
+        Mutation("any lock is seen", "if last != HELD:", "if False:"),
+        Mutation("disk of one checkpoint", "config.keep_checkpoints + 1 if", "1 if"),
+        Mutation("any disk", "if needed > free:", "if False:"),
+        Mutation("float32 is enough", "if total != world", "if False and total != world"),
+        Mutation("any order", "for rank in range(world)]:", "for rank in range(world)] and False:"),
+    ],
+    "preflight/policy.py": [
+        Mutation("any type", "if dtype != torch.float32]", "if dtype is None]"),
+        Mutation("any norm", "if not (math.isfinite(norm) and norm > 0):", "if False:"),
+        Mutation(
+            "packed against packed", "padded = self._logprobs(self.batch, packed=False)", "padded = packed"
+        ),
+        Mutation("no row joins", "rollout_batch_size=GROUP_SIZE + 1", "rollout_batch_size=64"),
+        Mutation("any gap", "if not float(gap.mean()) <= GAPS", "if False and float(gap.mean()) <= GAPS"),
+        Mutation("any time", "if new > 3 * again + 0.02:", "if False:"),
+        Mutation("small times too", "if new > 3 * again + 0.02:", "if new > again:"),
+        Mutation("any kernel", "if not found:\n", "if False:\n"),
+    ],
+    "preflight/__main__.py": [
+        Mutation("exit code 0", "or int(bool(failed))", "or 0"),
+        Mutation(
+            "folder left over",
+            "            shutil.rmtree(folder, ignore_errors=True)\n",
+            "            pass\n",
+        ),
     ],
     "run/health.py": [
         Mutation("any gap is well", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 9'),

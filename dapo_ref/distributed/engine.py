@@ -128,6 +128,13 @@ class Engine(Processes):
         norm = self._zero.get_global_grad_norm()
         return float(norm) if norm is not None else math.nan
 
+    def state_dtypes(self) -> dict[str, torch.dtype]:
+        """What the master weights are held in, and what gradients are summed in over the processes."""
+        return {
+            "master weights": self._zero.optimizer.fp32_partitioned_groups_flat[0].dtype,
+            "summed gradients": self._zero.communication_data_type,
+        }
+
     # --- Full weights -----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
