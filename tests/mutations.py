@@ -202,6 +202,9 @@ MUTATIONS = {
         Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
         Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
         Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+        Mutation(
+            "the hub twice", '"huggingface_hub").propagate = False', '"huggingface_hub").propagate = True'
+        ),
         Mutation("a full disk is not told", "        tell_launcher(line)", "        pass"),
         Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
         Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
