@@ -43,6 +43,12 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "errors.py": ["tests/run/test_command.py"],
+    "run/command.py": ["tests/run/test_command.py"],
+    "distributed/machine.py": ["tests/distributed/test_machine.py"],
+    "distributed/native_build.py": ["tests/distributed/test_native_build.py"],
+    "usage.py": ["tests/test_usage.py"],
+    "run/next_step.py": ["tests/run/test_next_step.py"],
     "verifier/decide.py": [
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
@@ -125,30 +131,44 @@ TESTS = {
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
+    "preflight/checks.py": ["tests/test_preflight.py"],
+    "preflight/machine.py": ["tests/test_preflight.py"],
+    "preflight/policy.py": ["tests/test_preflight.py"],
+    "preflight/__main__.py": ["tests/distributed/test_preflight_command.py"],
     "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
-    "evaluation.py": ["tests/test_evaluation.py"],
+    "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
     "compare.py": ["tests/test_evaluation.py"],
     "run/evaluator.py": ["tests/run/test_evaluator.py"],
     "evaluate.py": ["tests/run/test_evaluator.py"],
     "report/data.py": ["tests/test_report.py"],
     "report/page.py": ["tests/test_report.py"],
     "report/command.py": ["tests/test_report.py"],
+    "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
-    "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
-    "distributed/processes.py": ["tests/distributed/test_seeds.py"],
+    "policy/pretrained.py": ["tests/run/test_export.py"],
+    "distributed/engine.py": [
+        "tests/distributed/test_engine.py",
+        "tests/run/test_export.py",
+        "tests/distributed/test_distributed.py",
+    ],
+    "distributed/accelerator.py": [
+        "tests/distributed/test_accelerator.py",
+        "tests/distributed/test_distributed.py",
+    ],
+    "plan.py": ["tests/test_plan.py"],
+    "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
-    "policy/batching.py": ["tests/policy/test_batching.py"],
-    "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
+    "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
+    "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
-    "policy/kv_cache.py": ["tests/policy/test_rollout.py"],
-    "policy/rollout.py": ["tests/policy/test_rollout.py"],
+    "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
+    "policy/rollout.py": ["tests/policy/test_rollout.py", "tests/policy/test_sampler_gap.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
     "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
@@ -159,15 +179,77 @@ TESTS = {
     "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
     "run/metrics.py": ["tests/run/test_metrics.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
-    "config.py": ["tests/test_config.py", "tests/run/test_folder.py"],
+    "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
+    "coming_from.py": ["tests/test_coming_from.py"],
     "data/sources.py": ["tests/data/test_parquet_numbers.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
-LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
+LAUNCHING = {
+    "tests/distributed/test_distributed.py",
+    "tests/distributed/test_preflight_command.py",
+    "tests/test_report.py",
+}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "errors.py": [
+        Mutation("another file", '"TORCHELASTIC_ERROR_FILE"', '"ERROR_FILE"'),
+        Mutation("a full disk hides the error", "contextlib.suppress(OSError)", "contextlib.suppress()"),
+        Mutation("no time", "int(time.time())", "2**40"),
+    ],
+    "run/command.py": [
+        Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
+        Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
+        Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+        Mutation("a full disk is not told", "        tell_launcher(line)", "        pass"),
+        Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
+        Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
+    ],
+    "distributed/machine.py": [
+        Mutation("more processes than GPUs", "processes > gpus", "processes > 2 * gpus"),
+        Mutation("no GPU, no limit", "if not gpus and processes >", "if gpus and processes >"),
+        Mutation("a few are too many", "max(FEW, cores)", "cores"),
+        Mutation("a rank tells nothing", "int(local_rank) + 1", "1"),
+        Mutation("the launcher's number", '"LOCAL_WORLD_SIZE", "1"', '"NO_SIZE", "1"'),
+        Mutation("no compiler asked for", "    native_build.require_compiler()", "    pass"),
+    ],
+    "distributed/native_build.py": [
+        Mutation("no compiler", "if shutil.which(compiler) is None:", "if False:"),
+        Mutation("no headers", "if not headers.exists():", "if False:"),
+        Mutation("always compiled", 'if (folder / f"{builder.name}.so").exists():', "if False:"),
+        Mutation("one look", "if looks == 2:", "if looks == 1:"),
+        Mutation("the first line", 'if "error:" in line', "if True"),
+        Mutation("no offload", '"CPUAdamBuilder"] * offload', '"CPUAdamBuilder"] * False'),
+        Mutation("a lock that stays", "lock.unlink(missing_ok=True)", "pass"),
+    ],
+    "usage.py": [
+        Mutation("starts without a configuration", "if not set(needed) <= set(words):", "if False:"),
+        Mutation("--key=value is not seen", 'word.split("=")[0] for word in argv', "word for word in argv"),
+        Mutation("all processes speak", 'os.environ.get("RANK", "0") == "0"', "True"),
+        Mutation("usage to the output", "sys.stderr if code else sys.stdout", "sys.stdout"),
+        Mutation("an option taken for a key", 'if not word.startswith("-")', "if True"),
+        Mutation("the authors' value for the paper's", 'f"{recipe}*" if recipe', "recipe if recipe"),
+        Mutation("recipe lost behind paper", 'end.partition("recipe: ")[2]', '""'),
+        Mutation("true as Python writes it", "str(default).lower() if", "str(default) if"),
+        Mutation("no groups", "_groups(keys) or", "None or"),
+        Mutation("no wrapping", "max(width - len(start), 30)", "200"),
+        Mutation("help is a failure", "        if code:\n", "        if True:\n"),
+        Mutation("all may change", "if name in FREE_KEYS:", "if True:"),
+    ],
+    "run/next_step.py": [
+        Mutation("step 0 counts", 'if "reward/accuracy" in r', 'if r.setdefault("reward/accuracy", 0.0) < 2'),
+        Mutation(
+            "the last before the first", "accuracies[0], accuracies[-1]", "accuracies[-1], accuracies[0]"
+        ),
+        Mutation(
+            "spaces split the model",
+            "    run = shlex.quote(config.output_dir)\n    accur",
+            "    run = config.output_dir\n    accur",
+        ),
+        Mutation("spaces split the data", "shlex.join(config.eval_sources)", '" ".join(config.eval_sources)'),
+        Mutation("always one process", "if processes == 1", "if True"),
+    ],
     "verifier/decide.py": [
         Mutation(
             "leading zeros only",
@@ -452,6 +534,8 @@ MUTATIONS = {
         ),
     ],
     "distributed/tracking.py": [
+        Mutation("a folder is a package", " or spec.origin is None", ""),
+        Mutation("any tracker", "if spec is None or", "if spec is not None and"),
         Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
         Mutation("another run each start", "if not file.exists():", "if True:"),
         Mutation("all responses shown", "[:: max(1, len(rows) // SHOWN_RESPONSES)][:SHOWN_RESPONSES]", "[:]"),
@@ -461,7 +545,44 @@ MUTATIONS = {
         Mutation("sides swapped", "advantage < 0 and ratio < low", "advantage > 0 and ratio < low"),
         Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
     ],
+    "preflight/checks.py": [
+        Mutation("others' faults unseen", "if other == FAILED:", "if False:"),
+        Mutation("errors of libraries end it", "except Exception as error:", "except KeyError as error:"),
+        Mutation("nothing failed", "if row.result == FAILED]", "if False]"),
+    ],
+    "preflight/machine.py": [
+        Mutation("any version", '.split("+")[0] != pin]', '.split("+")[0] == ""]'),
+        Mutation("any folder", '.read_text(encoding="utf-8") != word', '.read_text(encoding="utf-8") == ""'),
+        Mutation("no lock is a lock", "    if first:\n", "    if False:\n"),
+        Mutation("any lock is seen", "if last != HELD:", "if False:"),
+        Mutation("disk of one checkpoint", "config.keep_checkpoints + 1 if", "1 if"),
+        Mutation("any disk", "if needed > free:", "if False:"),
+        Mutation("float32 is enough", "if total != world", "if False and total != world"),
+        Mutation("any order", "for rank in range(world)]:", "for rank in range(world)] and False:"),
+    ],
+    "preflight/policy.py": [
+        Mutation("any type", "if dtype != torch.float32]", "if dtype is None]"),
+        Mutation("any norm", "if not (math.isfinite(norm) and norm > 0):", "if False:"),
+        Mutation(
+            "packed against packed", "padded = self._logprobs(self.batch, packed=False)", "padded = packed"
+        ),
+        Mutation("no row joins", "rollout_batch_size=GROUP_SIZE + 1", "rollout_batch_size=64"),
+        Mutation("any gap", "if not float(gap.mean()) <= GAPS", "if False and float(gap.mean()) <= GAPS"),
+        Mutation("any time", "if new > 3 * again + 0.02:", "if False:"),
+        Mutation("small times too", "if new > 3 * again + 0.02:", "if new > again:"),
+        Mutation("any kernel", "if not found:\n", "if False:\n"),
+    ],
+    "preflight/__main__.py": [
+        Mutation("exit code 0", "or int(bool(failed))", "or 0"),
+        Mutation(
+            "folder left over",
+            "            shutil.rmtree(folder, ignore_errors=True)\n",
+            "            pass\n",
+        ),
+    ],
     "run/health.py": [
+        Mutation("any gap is well", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 9'),
+        Mutation("every gap warns", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 0.04'),
         Mutation("said again", "self._said.add(rule.text)", "pass"),
         Mutation("greatest for median", "statistics.median(before)", "max(before)"),
         Mutation("one step is enough", "len(recent) == rule.steps and", "recent and"),
@@ -480,9 +601,9 @@ MUTATIONS = {
             "input_ids.shape[1] - self._starts",
             "0 * self._starts + input_ids.shape[1]",
         ),
-        Mutation("probability after the cut", "logprobs.gather(1", "scores.log_softmax(-1).gather(1"),
     ],
     "evaluation.py": [
+        Mutation("lengths of what was not asked", 'if not row.get("too_long")', "if True"),
         Mutation("error over samples", "values.std() / math.sqrt(len(values))", "values.std() / len(values)"),
         Mutation("ties count whole", "(0 in first) / len(first)", "float(0 in first)"),
         Mutation(
@@ -495,9 +616,13 @@ MUTATIONS = {
         Mutation("not paired", "mean_and_error(b.double() - a.double())", "mean_and_error(b.double())"),
         Mutation("one degree too many", "t_quantile(len(a) - 1)", "t_quantile(len(a))"),
         Mutation("by number", '(name, s[0]["prompt"], s[0]["reference"]): s', "(name, str(_)): s"),
+        Mutation("a run is no evaluation", 'places = (folder, folder / "evaluation")', "places = (folder,)"),
         Mutation("pass of different k", 'figure == "pass" and sizes[0] != sizes[1]', "False"),
     ],
     "run/evaluator.py": [
+        Mutation("too long asked", "if not task.too_long]", "]"),
+        Mutation("too long forgotten", "[*rows, *missing]", "rows"),
+        Mutation("too long for nobody", "too_long=ids is None", "too_long=False"),
         Mutation("limit of problems ignored", "problems[: limit or None]", "problems"),
         Mutation("seed left out", "key_of(self._seed, *parts, sample)", "key_of(0, *parts, sample)"),
         Mutation("samples alike", "key_of(self._seed, *parts, sample)", "key_of(self._seed, *parts)"),
@@ -507,11 +632,24 @@ MUTATIONS = {
         Mutation("shares uneven", "(-len(parts) % world_size)", "0"),
     ],
     "evaluate.py": [
+        Mutation("zero is not given", "key in known and value is not None", "key in known and value"),
+        Mutation("temperature 0", "if options.temperature == 0:", "if False:"),
+        Mutation(
+            "no samples is 32",
+            "DEFAULT_SAMPLES if options.samples_per_problem is None else options.samples_per_problem",
+            "options.samples_per_problem or DEFAULT_SAMPLES",
+        ),
+        Mutation("broken prompts.json", "except (OSError, ValueError) as error:", "except OSError as error:"),
+        Mutation("date of a stopped evaluation", 'found.get("prompt_date") or ""', '""'),
+        Mutation("other prompts than trained", "dataclasses.replace(base, **trained_prompts(model))", "base"),
+        Mutation("exported model without its run", "of_model if is_exported else None", "None"),
+        Mutation("negative limit", "if options.limit < 0:", "if False:"),
         Mutation("results written over", 'if (self.path / "results.json").exists():', "if False:"),
+        Mutation("results beside weights", "if model := model_around(self.path):", "if model := None:"),
         Mutation("other settings go on", "if settings[key] != before.get(key)]", "if False]"),
         Mutation("half a problem counts", 'len(counts[row["data"], row["problem"]]) == k', "True"),
         Mutation("finished sampled again", "(task.data, task.problem) not in done", "True"),
-        Mutation("samples ignored", "options.samples_per_problem or DEFAULT_SAMPLES", "DEFAULT_SAMPLES"),
+        Mutation("samples ignored", " else options.samples_per_problem),", " else DEFAULT_SAMPLES),"),
         Mutation(
             "every process does all",
             "processes.share(chunks(left, evaluator.sampling))",
@@ -527,7 +665,13 @@ MUTATIONS = {
         Mutation("bin off by one", "max(length - 1, 0) // width", "length // width"),
     ],
     "report/page.py": [Mutation("model text as markup", '.replace("<", "\\\\u003c")', "")],
-    "report/command.py": [Mutation("watch draws once", "if now != before:", "if not before:")],
+    "report/command.py": [
+        Mutation("watch draws once", "if now != before:", "if not before:"),
+        Mutation("made before it is looked at", "            require_run(run)\n", "            pass\n"),
+    ],
+    "report/pictures.py": [
+        Mutation("runs of one name are one", "names = run_names(runs)", "names = [run.name for run in runs]"),
+    ],
     "report/static/rollouts.js": [
         Mutation("a filter of the page ignored", "test(group) && (!needle", "(!needle"),
         Mutation("search ignored", "(!needle || holds(group, needle))", "true"),
@@ -538,8 +682,10 @@ MUTATIONS = {
         Mutation("no smoothing", "smoothed(values, state.smooth)", "values"),
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
+    "policy/pretrained.py": [
+        Mutation("buffers left out of the export", "if name in saved}", "if name not in saved}"),
+    ],
     "distributed/engine.py": [
-        Mutation("buffers left out of the export", "if n in saved}", "if n not in saved}"),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -572,7 +718,14 @@ MUTATIONS = {
     ],
     "distributed/accelerator.py": [
         Mutation(
-            "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
+            "accumulated over two steps",
+            '["gradient_accumulation_steps"] = 1',
+            '["gradient_accumulation_steps"] = 2',
+        ),
+        Mutation(
+            "gradients summed in bf16",
+            '"communication_data_type"] = "fp32"',
+            '"communication_data_type"] = None',
         ),
         Mutation(
             "gradient not clipped",
@@ -580,7 +733,42 @@ MUTATIONS = {
             '["gradient_clipping"] = 0.0',
         ),
     ],
+    "plan.py": [
+        Mutation("no moments", "width(precision) + 4 + 8 + 4", "width(precision) + 4 + 4"),
+        Mutation("states not shared", "each * shape.parameters / gpus", "each * shape.parameters"),
+        Mutation(
+            "keys without values",
+            "return 2 * width(precision) * shape.layers",
+            "return width(precision) * shape.layers",
+        ),
+        Mutation("no room in the cache", "config.precision) * 9 / 8", "config.precision)"),
+        Mutation("no copy", "size * shape.parameters}", "size}"),
+        Mutation("head without its weight", "(6 if low else 4) *", "(0 if low else 4) *"),
+        Mutation("logits once", "(True, True): 14", "(True, True): 7"),
+        Mutation("norms in bf16", 'norms = 6 if precision == "bf16" else 4', "norms = 2"),
+        Mutation(
+            "checkpoints everywhere", "if config.gradient_checkpointing else saved * (shape.layers - 1)", ""
+        ),
+        Mutation("one layer forgotten", "max(layer, last +", "max(0, last +"),
+        Mutation("head forgotten", "max(layer, last + head_bytes", "max(layer, 0 * head_bytes"),
+        Mutation(
+            "cut short",
+            "max(config.tokens_per_microbatch, longest_row(config))",
+            "config.tokens_per_microbatch",
+        ),
+        Mutation("one more", "    most = 0\n", "    most = 1\n"),
+        Mutation("always fits", "return DOES_NOT_FIT if wrong else 0", "return 0"),
+        Mutation("positions not looked at", "if longest_row(config) > shape.positions > 0:", "if False:"),
+        Mutation("the memory of all", "0.95 * self.memory", "1.0 * self.memory"),
+        Mutation(
+            "hardware of any size",
+            "if _phase(shape, least, machine, phase.name).total > machine.usable:",
+            "if True:",
+        ),
+        Mutation("memory in GiB", "round(given.gpu_memory * GB)", "round(given.gpu_memory * 2**30)"),
+    ],
     "distributed/processes.py": [
+        Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
         Mutation("every rank samples alike", "for part in (*key, self.rank):", "for part in key:"),
     ],
     "loss.py": [
@@ -713,7 +901,7 @@ MUTATIONS = {
         ),
         # Clip fractions
         Mutation("low counts any sign", "low = (advantages < 0) & ", "low = "),
-        Mutation("high counts any sign", "high = (advantages > 0) & ", "high = "),
+        Mutation("high counts any sign", "return (advantages > 0) & ", "return "),
         Mutation(
             "low counts padding",
             "(ratio < 1.0 - clip_eps_low) & response_mask",
@@ -763,6 +951,16 @@ MUTATIONS = {
         ),
         Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
         Mutation("advantage left out", "return weight * advantages *", "return weight *"),
+        # Truncated importance weights
+        Mutation("weight without a cap", ".detach().clamp(max=cap)", ".detach()"),
+        Mutation("weight bounded on both sides", ".clamp(max=cap)", ".clamp(1 / cap, cap)"),
+        Mutation(
+            "weight upside down",
+            "masked_ratio(old_logprobs, sampler_logprobs,",
+            "masked_ratio(sampler_logprobs, old_logprobs,",
+        ),
+        Mutation("a gradient through the weight", ".detach().clamp(max=cap)", ".clamp(max=cap)"),
+        Mutation("any cap", '_require_positive("cap", cap)', '_require_positive("cap", 1.0)'),
         # Dr. GRPO, leave-one-out, dual clip
         Mutation(
             "leave-one-out without its factor", "centred * group_size / max(group_size - 1, 1)", "centred"
@@ -892,6 +1090,9 @@ MUTATIONS = {
         Mutation(
             "dual clip of the recipe always", "micro.advantages, config.dual_clip)", "micro.advantages, 10.0)"
         ),
+        Mutation("weights never reached", "        if weighted:", "        if False:"),
+        Mutation("weights shadowed", "not config.dual_clip and not weighted", "not config.dual_clip"),
+        Mutation("another cap", "micro.response_mask, config.importance_cap", "micro.response_mask, 2.0"),
         Mutation("variant upside down", "return -aggregate(", "return aggregate("),
         Mutation(
             "variants never chosen",
@@ -903,6 +1104,9 @@ MUTATIONS = {
         ),
         Mutation("CISPO is DAPO", "Variant(cispo_surrogate)", "Variant(masked_surrogate)"),
         Mutation("clip metrics of one side", "high=float(high)", "high=float(low)"),
+        Mutation("old probability clipped", "probs = logprobs.detach()[", "probs = _old(micro)["),
+        Mutation("all probabilities", "detach()[stopped]", "detach()[mask]"),
+        Mutation("least probability", "float(probs.max())", "float(probs.min())"),
         Mutation("GSPO over tokens", 'config.loss_aggregation != "sample_level"', "False"),
         Mutation(
             "dual clip with any variant", 'config.dual_clip and variant is not VARIANTS["dapo"]', "False"
@@ -923,6 +1127,15 @@ MUTATIONS = {
         ),
     ],
     "policy/batching.py": [
+        # What the sampler tells
+        Mutation(
+            "of another row",
+            "[batch.sampler_logprobs[row] for row in rows]",
+            "batch.sampler_logprobs[: len(rows)]",
+        ),
+        Mutation(
+            "told in part", "if any(len(batch.response_ids[row])", "if all(len(batch.response_ids[row])"
+        ),
         # What is divided by
         Mutation(
             "filtered tokens counted", "batch.lengths[member & ~batch.filtered]", "batch.lengths[member]"
@@ -1046,7 +1259,7 @@ MUTATIONS = {
         Mutation(
             "a token lost at each chunk", "slice(start, start + size)", "slice(start, start + size - 1)"
         ),
-        Mutation("one chunk for all", "CHUNK_ELEMENTS // vocab_size", "CHUNK_ELEMENTS"),
+        Mutation("one chunk for all", "elements // weight.shape[0]", "elements"),
         # Gradients
         Mutation(
             "temperature forgotten in the gradient",
@@ -1106,20 +1319,34 @@ MUTATIONS = {
         Mutation("new rows begin too early", "new.starts + shift_new", "new.starts"),
         Mutation(
             "cache padded on the right",
-            "(0, 0, width - 1 - x.shape[2], 0)",
-            "(0, 0, 0, width - 1 - x.shape[2])",
+            "whole[: len(own), :, width - own.shape[2] :] = own",
+            "whole[: len(own), :, : own.shape[2]] = own",
         ),
         Mutation(
             "cache keeps its padding",
-            "layer.keys[..., first:, :], layer.values[..., first:, :]",
-            "layer.keys, layer.values",
+            "layer.take(keep, first)",
+            "layer.take(keep, 0)",
         ),
         Mutation(
             "cache of other rows",
-            "rows.cache.batch_select_indices(keep)",
-            "rows.cache.batch_select_indices(keep.flip(0))",
+            "layer.take(keep, first)",
+            "layer.take(keep.flip(0), first)",
         ),
-        Mutation("room of other rows written to", "room[0].data_ptr() != keys.data_ptr() or ", ""),
+        Mutation(
+            "room kept when rows are taken",
+            'the columns before `first`."""\n        self._room = None',
+            'the columns before `first`."""',
+        ),
+        Mutation(
+            "room kept when rows join", 'both.\n        """\n        self._room = None', 'both.\n        """'
+        ),
+        Mutation("cache of those who join kept", "setattr(other, name, None)", "pass"),
+        Mutation("room always small", "max(self.SPARE, new // 8)", "self.SPARE"),
+        Mutation(
+            "columns sliced after the rows are taken",
+            "self.keys = self.keys[..., first:, :].index_select(0, keep)",
+            "self.keys = self.keys.index_select(0, keep)[..., first:, :]",
+        ),
         Mutation(
             "the last token written over",
             "whole[..., old:new, :] = added",
@@ -1133,6 +1360,30 @@ MUTATIONS = {
     ],
     "policy/rollout.py": [
         Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
+        Mutation(
+            "recorded at temperature 1", "scores if self._temperature == 1.0 else", "scores if True else"
+        ),
+        Mutation(
+            "recorded after the cut",
+            "LogitsProcessorList([recorder])",
+            "LogitsProcessorList([TopPLogitsWarper(self.sampling.top_p), recorder])",
+        ),
+        Mutation(
+            "one segment's log-probabilities alone",
+            '.setdefault(row, array("f")).extend(',
+            '.update({row: array("f")}) or self._logprobs[row].extend(',
+        ),
+        Mutation(
+            "log-probabilities of another row", "in zip(index, torch.stack", "in zip(index[::-1], torch.stack"
+        ),
+        Mutation(
+            "log-probabilities beyond the end",
+            'self._logprobs.pop(row, array("f"))[: len(ids)]',
+            'self._logprobs.pop(row, array("f"))',
+        ),
+        Mutation(
+            "after the cut by blocks", "return_logprobs=self.sampling.top_p == 1", "return_logprobs=True"
+        ),
         Mutation("sampled at temperature 1", "temperature=sampling.temperature", "temperature=1.0"),
         Mutation("greedy", "do_sample=True", "do_sample=False"),
         Mutation("the response without its end token", "return ids[: position + 1]", "return ids[:position]"),
@@ -1228,6 +1479,11 @@ MUTATIONS = {
             "bad updates without end", 'if len(list(folder.glob("step_*"))) < MAX_BAD_UPDATES:', "if True:"
         ),
         Mutation("later rollouts stay", "                file.unlink()\n", "                pass\n"),
+        Mutation("a file for a folder", "if self.path.exists() and not self.path.is_dir():", "if False:"),
+        Mutation("inside a model", "if model := model_around(self.path):", "if model := None:"),
+        Mutation("config.json is a model", 'if (folder / "config.json").is_file() and any(', "if any("),
+        Mutation("permission not asked", "if not os.access(above, os.W_OK | os.X_OK):", "if False:"),
+        Mutation("a file above", "        if not above.is_dir():", "        if False:"),
     ],
     "run/preemption.py": [
         Mutation("the second signal unheard", "now - self._first > SAME_S", "False"),
@@ -1245,7 +1501,13 @@ MUTATIONS = {
         Mutation(
             "victims named", "if report.left and not report.left.startswith(CONSEQUENCES):", "if report.left:"
         ),
-        Mutation("no end", "if time.monotonic() - self._progress > self.timeout_s:", "if False:"),
+        Mutation("no end", "elif silent > self.timeout_s:", "elif False:"),
+        Mutation("those behind not waited for", "if behind is None or behind > self.timeout_s:", "if True:"),
+        Mutation("waiting for ever", "behind is None or behind > self.timeout_s", "behind is None"),
+        Mutation("the quickest of those behind", "max(new.silent_s", "min(new.silent_s"),
+        Mutation("one that is gone waited for", "old.beats == new.beats or new.left", "new.left"),
+        Mutation("one that left waited for", "old.beats == new.beats or new.left", "old.beats == new.beats"),
+        Mutation("silence not told", "self._left, silent)", "self._left)"),
         Mutation(
             "tokens are no progress",
             '"""A sign of progress, such as one more token."""\n        self._progress = time.monotonic()',
@@ -1348,6 +1610,9 @@ MUTATIONS = {
             "run.engine.step(run.config.learning_rate)",
         ),
         Mutation("warm-up from zero", "(step + 1) / max(config", "step / max(config"),
+        Mutation(
+            "a warm-up of one step is none", "max(config.warmup_steps, 1)", "max(config.warmup_steps, 2)"
+        ),
         Mutation("no warm-up", "* min(1.0, (step + 1) / max(config.warmup_steps, 1))", ""),
         Mutation("warm-up without an end", "min(1.0, (step + 1)", "(1.0 * (step + 1)"),
     ],
@@ -1399,6 +1664,8 @@ MUTATIONS = {
             "self._skipped_in_a_row > self.config.max_skipped_updates",
         ),
         Mutation("steps not counted", "self.steps_done = step + 1", "self.steps_done = step"),
+        Mutation("nothing said at the end", '", "\\n".join(after_training(', '", repr(('),
+        Mutation("nothing said after a stop", '"%s", after_stop(self.config,', '"%s", repr('),
         Mutation("tracker forgotten", "        self.engine.track(record, self._rows)\n", ""),
         Mutation(
             "state of the step before",
@@ -1434,9 +1701,29 @@ MUTATIONS = {
         ),
     ],
     "run/metrics.py": [
+        Mutation("probability of the last one", "self.high_prob += clipping", "self.high_prob = clipping"),
+        Mutation("probability by tokens", "high_prob / high if", "high_prob / self.trained_tokens if"),
+        Mutation("probability of none", "high_prob_max if high else None", "high_prob_max"),
+        Mutation("own largest probability", "[self.ratio_max, self.high_prob_max,", "[self.ratio_max, 0.0,"),
         Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
         Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
         Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),
+        Mutation("gap with its sign", "float(gap.abs().sum())", "float(gap.sum())"),
+        Mutation("gap over all tokens", "gap[1] / gap[0] if gap[0]", "gap[1] / sampled if gap[0]"),
+        Mutation(
+            "gap at padding", "micro.old_logprobs)[mask].double()", "micro.old_logprobs).flatten().double()"
+        ),
+        Mutation("largest gap of one side", "float(gap.abs().max())", "float((-gap).max())"),
+        Mutation(
+            "KL to the sampler upside down",
+            "self.gap_sum += float(gap.sum())",
+            "self.gap_sum -= float(gap.sum())",
+        ),
+        Mutation(
+            "largest gap for ratio",
+            "ratio_max, high_prob_max, gap_max, *times",
+            "gap_max, high_prob_max, ratio_max, *times",
+        ),
         Mutation("KL for dual clip", "high, dual, log_ratio, sampled", "high, log_ratio, dual, sampled"),
         Mutation(
             "kept for sampled",
@@ -1539,12 +1826,25 @@ MUTATIONS = {
         ),
     ],
     "config.py": [
+        Mutation("the first files dropped", '        action="extend",\n', ""),
+        Mutation("a key twice", "if keys.count(key) > 1:", "if False:"),
+        Mutation(
+            "octal numbers",
+            "        return str(node.value)",
+            "        return str(super().construct_yaml_int(node))",
+        ),
+        Mutation("no as false in a path", '("int", "float", "bool", "timestamp")', '("int", "float")'),
+        Mutation("no home", "os.path.expanduser(values[key])", "values[key]"),
+        Mutation("no home in a list", "os.path.expanduser(part[0])", "part[0]"),
         Mutation(
             "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
         ),
         Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
-        Mutation("indivisible batch", "responses % self.responses_per_update == 0", "True"),
-        Mutation("groups cut by an update", "self.responses_per_update % self.group_size == 0", "True"),
+        Mutation("indivisible batch", "self.responses_per_update in minis,", "True,"),
+        Mutation("a run has no model", 'if not (folder / "model").is_dir():', "if False:"),
+        Mutation("a run is no model", 'return str(folder / "model")', "return model"),
+        Mutation("a run before a model", ' or (folder / "config.json").is_file():', ":"),
+        Mutation("the farthest sizes", "abs(size - self.responses_per_update))[:2]", "size)[:2]"),
         Mutation("group of one", "not (self.dynamic_sampling and self.group_size == 1)", "True"),
         Mutation(
             "cache longer than the cap",
@@ -1561,11 +1861,20 @@ MUTATIONS = {
             "return self.key not in FREE_KEYS and self.key not in INEXACT_KEYS",
             "return False",
         ),
-        Mutation(
-            "unknown keys pass",
-            "        if key not in known:\n            raise",
-            "        if False:\n            raise",
-        ),
+        Mutation("unknown keys pass", "leaf for leaf in leaves if leaf not in known", "leaf for leaf in ()"),
+        Mutation("nested keys passed over", "if not isinstance(value, Mapping) or not value:", "if True:"),
+        Mutation("an override taken for a file", "coming_from.override_key(word) and not", "False and not"),
+        Mutation("only the first unknown key", "    return [key for key in keys if key] or", "    return"),
+        Mutation("nearest spelling for all", "found or _nearest(key, known) for", "_nearest(key, known) for"),
+        Mutation("no page", "if any(answers) else", "if False else"),
+        Mutation("our key unknown", '        return f"{key!r}: write it', '        f"{key!r}: write it'),
+    ],
+    "coming_from.py": [
+        Mutation("plus of an override", "[+~]*(", "("),
+        Mutation("ends with several meanings", "== 1 else None", ">= 1 else None"),
+        Mutation("no other beginning", 'key.endswith(f".{row}")', "False"),
+        Mutation("no patterns", "fnmatchcase(key, row)", "key == row"),
+        Mutation("keys that a command lacks", 'set(ours.split(", ")) <= set(known)', "True"),
     ],
     "data/sources.py": [
         Mutation(
@@ -1592,6 +1901,9 @@ MUTATIONS = {
         Mutation("template left out", "sha256(repr(tokenizer.chat_template).encode())", "sha256()"),
         Mutation("problems left out", 'b"\\0" + repr(problem).encode()', 'b""'),
         Mutation("old checkpoints refused", "known.append(self.items_fingerprint)", "pass"),
+        Mutation("half is too many", "if 2 * len(kept) < len(encoded):", "if 2 * len(kept) <= len(encoded):"),
+        Mutation("none is enough", "if 2 * len(kept) < len(encoded):", "if len(kept) < 0:"),
+        Mutation("not the middle", "lengths[(len(lengths) - 1) // 2]", "lengths[-2]"),
         Mutation("any header accepted", "    if header:", "    if False:"),
         Mutation("the day is not set", "if not prints_date(tokenizer):", "if True:"),
         Mutation(
@@ -1710,7 +2022,10 @@ def main() -> int:
     survivors = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "project"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "models"))
+        left_out = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "runs", "models")
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(*left_out)
+        )  # .ninja_log comes along: no new build
         for file, mutation in chosen:
             killer = killer_of(file, mutation, copy)
             print(f"{file}: {mutation.name}: {killer or 'SURVIVED'}", flush=True)

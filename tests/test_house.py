@@ -18,7 +18,9 @@ ORDER = [
     "loss_variants",
     "reward",
     "dynamic_sampling",
+    "coming_from",
     "config",
+    "usage",
     "verifier",
     "tiny.tasks",
     "data",
@@ -27,11 +29,13 @@ ORDER = [
     "objective",
     "scoring",
     "evaluation",
+    "plan",
     "distributed",
     "run",
     "tiny",
     "report",
     "compare",
+    "preflight",
 ]
 ALONE = {"loss", "reward", "dynamic_sampling"}
 """The paper's own pages import nothing of the project."""
