@@ -261,8 +261,8 @@ MUTATIONS = {
         ),
         Mutation(
             "braces do not count",
-            '    text = re.sub(r"\\s+", " ", text).strip()',
-            '    text = re.sub(r"[\\s{}]+", " ", text).strip()',
+            '" ".join(_INK.sub(" ", text).split())',
+            '" ".join(re.sub("[{}]", " ", _INK.sub(" ", text)).split())',
         ),
         Mutation("no bound on length", "if len(answer) > MAX_CHARS:", "if False:"),
         Mutation("a list for one value is right", "if status is Status.WRONG and several:", "if several:"),
@@ -273,7 +273,7 @@ MUTATIONS = {
         ),
     ],
     "verifier/extract.py": [
-        Mutation("the first label", "key=found.__getitem__", "key=lambda word: -found[word]"),
+        Mutation("the first label", "sorted(found, reverse=True)", "sorted(found)"),
         Mutation(
             "labels in the middle of a sentence",
             "return colon.end() if _BEFORE_LABEL.search(before) else None",
@@ -353,6 +353,10 @@ MUTATIONS = {
             '"=", "<", ">", "<=", "!=")} | {">=": ">"} |',
         ),
         Mutation("units without plurals", 'word.removesuffix("s"), ', ""),
+        Mutation("powers of units ignored", "* int(power or 1)", "* 1"),
+        Mutation("per is times", "sign = -1 if bool(k) != bool(minus) else 1", "sign = -1 if minus else 1"),
+        Mutation("letters of any case are units", "and word not in LETTER_UNITS", "and not word"),
+        Mutation("squared counts things", '"counted" if singular(word) in COUNTED else ""', '"counted"'),
         Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
     ],
     "verifier/expression.py": [
@@ -377,16 +381,6 @@ MUTATIONS = {
             "what is left over",
             '        if not self.sees("eof"):\n            raise',
             "        if False:\n            raise",
-        ),
-        Mutation(
-            "powers of units ignored",
-            "powers[last] += sign * (self.unit_power() - 1)",
-            "self.unit_power()",
-        ),
-        Mutation(
-            "per is times",
-            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = -1',
-            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = 1',
         ),
         Mutation(
             "a minus or plus is a plus or minus",
@@ -488,12 +482,15 @@ MUTATIONS = {
         Mutation("expansion not consulted", "difference = expanded(difference)", "difference = difference"),
         Mutation("numbers and matrices add", "len(shapes) == len(args) and", "len(shapes) and"),
         Mutation("determinants are traces", 'args[0].det(method="berkowitz")', "args[0].trace()"),
-        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase):", "and True:"),
+        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase)):", "and True):"),
+        Mutation(
+            "a wrong exact value in sympy", "value.numerator, value.denominator)", "value.numerator, 1)"
+        ),
         Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
         Mutation(
             "infinities are equal",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return False",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return True",
+            "{sympy.oo, -sympy.oo}:\n        return bool(left == right)",
+            "{sympy.oo, -sympy.oo}:\n        return True",
         ),
     ],
     "verifier/sets.py": [
