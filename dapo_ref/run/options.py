@@ -27,5 +27,8 @@ class Options:
     max_prompt_length: int = option(0, "tokens; longer prompts are dropped")
     max_response_length: int = option(0, "generation cap in tokens")
     rollout_batch_size: int = option(0, "responses generated at once by a process")
+    rollout_kv_tokens: int = option(
+        0, "rows × columns in a process's cache; 0: what a GPU's free memory holds"
+    )
     precision: str = option("", "bf16 or fp32")
     seed: int = option(0, "of sampling")
