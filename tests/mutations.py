@@ -168,7 +168,17 @@ TESTS = {
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
-    "policy/rollout.py": ["tests/policy/test_rollout.py", "tests/policy/test_sampler_gap.py"],
+    "policy/columns.py": [
+        "tests/policy/test_sampler_gap.py",
+        "tests/policy/test_waiting.py",
+        "tests/policy/test_rollout.py",
+    ],
+    "policy/waiting.py": ["tests/policy/test_waiting.py"],
+    "policy/rollout.py": [
+        "tests/policy/test_rollout.py",
+        "tests/policy/test_sampler_gap.py",
+        "tests/policy/test_waiting.py",
+    ],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
     "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
@@ -1361,11 +1371,47 @@ MUTATIONS = {
             "return True or all(type(layer) is DynamicLayer",
         ),
     ],
-    "policy/rollout.py": [
-        Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
+    "policy/columns.py": [
         Mutation(
             "recorded at temperature 1", "scores if self._temperature == 1.0 else", "scores if True else"
         ),
+        Mutation(
+            "cap of the oldest row for all",
+            "input_ids.shape[1] >= self.last_columns",
+            "input_ids.shape[1] >= self.last_columns.max()",
+        ),
+        Mutation("a full cache stops nothing", "input_ids.shape[1] >= self.full_at or ", ""),
+    ],
+    "policy/waiting.py": [
+        Mutation("no room to grow", "(width + width // 8 + 1)", "width"),
+        Mutation(
+            "a part of a group stays out", "                if room > 0:\n", "                if False:\n"
+        ),
+        Mutation("the same part again", "index=item.index[room:]", "index=item.index"),
+        Mutation("wider rows not seen", "width = max(width, len(item.tokens))", "width = max(width, 1)"),
+        Mutation("the longest put back", "argsort(descending=True, stable=True)", "argsort(stable=True)"),
+        Mutation(
+            "put back behind the others", "self._items.appendleft(Waiting", "self._items.append(Waiting"
+        ),
+        Mutation("padding among the tokens", "rows.ids[i][rows.mask[i].bool()]", "rows.ids[i]"),
+        Mutation(
+            "the response begins anew",
+            "rows.ids.shape[1] - int(rows.starts[i])\n",
+            "0 * int(rows.starts[i])\n",
+        ),
+        Mutation("one row alone kept out", "0 if num_rows else 1)", "0)"),
+        Mutation("one row alone stops", "self._budget is None or num_rows == 1", "self._budget is None"),
+        Mutation("all put back", "most = max(1, ", "most = max(0, "),
+        Mutation("rows in another order", "order[:most].sort().values", "order[:most]"),
+        Mutation("put back too early", "< self.last_column(len(rows.index)):", "< 0:"),
+        Mutation("all of the free memory", "int(FREE_SHARE * free)", "int(free)"),
+        Mutation("keys alone", "return 2 * config.num_hidden_layers", "return config.num_hidden_layers"),
+        Mutation("heads of queries", "num_key_value_heads", "num_attention_heads"),
+        Mutation("fp32 always", "* model.dtype.itemsize", "* 4"),
+        Mutation("cached by torch is lost", "free += torch.cuda", "free += 0 * torch.cuda"),
+    ],
+    "policy/rollout.py": [
+        Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
         Mutation(
             "recorded after the cut",
             "LogitsProcessorList([recorder])",
@@ -1409,11 +1455,6 @@ MUTATIONS = {
             "prompts exchanged",
             "cache.batch_select_indices(repeat)",
             "cache.batch_select_indices(repeat.flip(0))",
-        ),
-        Mutation(
-            "cap of the oldest row for all",
-            "input_ids.shape[1] >= self.last_columns",
-            "input_ids.shape[1] >= self.last_columns.max()",
         ),
         Mutation("a token beyond the cap", "responses[i][start : start + cap]", "responses[i][start:]"),
         Mutation(

@@ -50,6 +50,7 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "temperature": (0.8, FREE),
     "top_p": (0.6, FREE),
     "rollout_batch_size": (4, FREE),
+    "rollout_kv_tokens": (100, FREE),
     "dynamic_sampling": (False, {}),
     "min_pass_rate": (0.3, {}),
     "max_pass_rate": (0.6, {}),
