@@ -29,7 +29,7 @@ from transformers import PreTrainedModel
 
 from dapo_ref.config import Config, StrictParser, read_config
 from dapo_ref.distributed.accelerator import make_accelerator
-from dapo_ref.distributed.preflight import require_machine
+from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError
@@ -151,6 +151,8 @@ class Output:
         Raises:
             ConfigError: it holds results, or those of other settings, or cannot be written.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"output: {self.path} is a file; name a folder")
         if (self.path / "results.json").exists():
             raise ConfigError(f"output: {self.path} already holds results; choose another folder")
         file = self.path / "settings.json"

@@ -67,6 +67,8 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "token_normalization": ("group", FREE | {"responses_per_update": 8}),
     "advantage": ("leave_one_out", FREE),
     "unbiased_std": (False, FREE),
+    "importance_correction": ("truncated", FREE),
+    "importance_cap": (1.0, FREE | {"importance_correction": "truncated"}),
     "dual_clip": (1.0001, FREE | {"learning_rate": 1e-2}),
     "responses_per_update": (8, FREE),
     "learning_rate": (1e-3, FREE),

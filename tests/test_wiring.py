@@ -316,6 +316,12 @@ def test_the_updates_of_a_step_are_those_of_plain_pytorch(tmp_path: Path, change
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.parametrize(("steps", "rates"), [(0, [12, 12, 12]), (1, [12, 12, 12]), (3, [4, 8, 12])])
+def test_the_warm_up_is_linear_and_the_first_step_trains(steps: int, rates: list[float]) -> None:
+    config = Config(learning_rate=12.0, warmup_steps=steps)
+    assert [train.learning_rate(config, step) for step in range(3)] == rates
+
+
 # --- What a step hands over ---------------------------------------------------------------------------------
 
 

@@ -86,6 +86,7 @@ def test_processes_batch_sizes_and_stops_change_no_response(tasks, tmp_path):
         assert said(run(tasks, Output(tmp_path / f"b{size}"), rollout_batch_size=size)) == expected
     halves = [run(tasks, Output(tmp_path / "c"), process=Process(rank, 2)) for rank in (0, 1)]
     assert all(halves)
+    assert sum(map(len, halves)) == len(expected)
     assert said(in_order(halves[1] + halves[0] + halves[1], tasks)) == expected
     # Stopped after the first two parts, the second of them half written.
     output = Output(tmp_path / "d")

@@ -1,11 +1,11 @@
-"""`dapo_ref/distributed/preflight.py`: a machine that cannot carry a run is refused before a
+"""`dapo_ref/distributed/machine.py`: a machine that cannot carry a run is refused before a
 model is loaded."""
 
 import pytest
 
 import train
 from dapo_ref.config import Config
-from dapo_ref.distributed import native_build, preflight
+from dapo_ref.distributed import machine, native_build
 from dapo_ref.errors import ConfigError
 
 
@@ -29,10 +29,10 @@ from dapo_ref.errors import ConfigError
 )
 def test_one_process_takes_one_gpu_or_where_there_is_none_one_core(processes, gpus, cores, message):
     if message is None:
-        preflight.require_processors(processes, gpus, cores)
+        machine.require_processors(processes, gpus, cores)
         return
     with pytest.raises(ConfigError, match=message):
-        preflight.require_processors(processes, gpus, cores)
+        machine.require_processors(processes, gpus, cores)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_how_many_processes_a_machine_has_is_what_its_launcher_says(monkeypatch,
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert preflight.processes_here() == expected
+    assert machine.processes_here() == expected
 
 
 def test_training_asks_the_machine_before_it_reads_anything(monkeypatch):
@@ -66,4 +66,4 @@ def test_a_compiler_is_asked_for(monkeypatch):
 
     monkeypatch.setattr(native_build, "require_compiler", missing)
     with pytest.raises(ConfigError, match="no compiler"):
-        preflight.require_machine(Config())
+        machine.require_machine(Config())
