@@ -8,6 +8,7 @@ An unknown key is an error that names the nearest known one, or ours for a key o
 
 import dataclasses
 import difflib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,9 @@ class Config:
     """Everything a run depends on. `[paper: …]` marks the values of arXiv 2503.14476v1, §4.1."""
 
     # --- Model and data -------------------------------------------------------------------------------------
-    model: str = option("tiny", "HF directory or hub name; `tiny` is the embedded one [paper: Qwen2.5-32B]")
+    model: str = option(
+        "tiny", "HF directory, hub name or run folder; `tiny` is the embedded one [paper: Qwen2.5-32B]"
+    )
     data: str = option("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
     prompt_template: str = option(
         DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
@@ -303,8 +306,20 @@ class Config:
 
 
 def resolve_model(model: str) -> str:
-    """A model's directory or hub name; `tiny` names the one that ships with this package."""
-    return str(Path(__file__).parent / "tiny" / "model") if model == "tiny" else model
+    """A model's directory or hub name; `tiny` names the one that ships with this package, and a run folder
+    the model that it exported.
+
+    Raises:
+        ConfigError: a run that has no model yet.
+    """
+    if model == "tiny":
+        return str(Path(__file__).parent / "tiny" / "model")
+    folder = Path(model)
+    if not (folder / "config.yaml").is_file() or (folder / "config.json").is_file():
+        return model
+    if not (folder / "model").is_dir():
+        raise ConfigError(f"model: {model} is a run that has no {folder / 'model'} yet")
+    return str(folder / "model")
 
 
 def load_config(argv: Sequence[str]) -> Config:
@@ -323,7 +338,12 @@ def load_config(argv: Sequence[str]) -> Config:
     """
     parser = StrictParser(Config, prog="train.py", description="Train a model with DAPO.")
     parser.add_argument(
-        "--config", nargs="+", default=[], metavar="FILE", help="YAML, later override earlier"
+        "--config",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="YAML, later override earlier",
     )
     given = parser.parse_given(argv)
     files = given.pop("config", [])
@@ -335,6 +355,12 @@ def load_config(argv: Sequence[str]) -> Config:
     values |= given
     if not values.get("output_dir"):
         values["output_dir"] = str(Path("runs") / (Path(files[0]).stem if files else "default"))
+    for key in {"model", "data", "output_dir"} & values.keys():
+        values[key] = os.path.expanduser(values[key])
+    if values.get("eval_data"):  # separated by commas
+        values["eval_data"] = re.sub(
+            r"[^,\s][^,]*", lambda part: os.path.expanduser(part[0]), values["eval_data"]
+        )
     return Config(**values)
 
 
@@ -435,13 +461,32 @@ class StrictParser(HfArgumentParser):
                 self._option_string_actions.pop(option)
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without its surprises: a key twice, where the last would win, `010` as 8 and `off` as false."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands there twice")
+        return super().construct_mapping(node, deep)
+
+    def construct_word(self, node: Any) -> str:
+        """A word as it is written; the key's own type reads it, `010` as ten and `1:30` not at all."""
+        return str(node.value)
+
+
+for _tag in ("int", "float", "bool", "timestamp"):
+    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _StrictLoader.construct_word)
+
+
 def _read_file(file: Path) -> dict[str, Any]:
     """One YAML file as checked values.
 
     They go through the command line's parser: `1e-6`, a string to YAML, is a number to it, and a value of the
     wrong kind is refused in the same words."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), _StrictLoader)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

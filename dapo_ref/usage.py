@@ -101,6 +101,7 @@ def one_key(keys: type, name: str) -> str:
     (field,) = [field for field in dataclasses.fields(keys) if field.name == name]
     text, paper, recipe = _help(field)
     kind = get_type_hints(keys)[name]
+    kind = next((k for k in get_args(kind) if type(None) in get_args(kind) and k is not type(None)), kind)
     values = ", ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else ""
     lines = [f"--{name}", "", *textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  "), ""]
     facts = {

@@ -131,17 +131,23 @@ TESTS = {
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
+    "preflight/checks.py": ["tests/test_preflight.py"],
+    "preflight/machine.py": ["tests/test_preflight.py"],
+    "preflight/policy.py": ["tests/test_preflight.py"],
+    "preflight/__main__.py": ["tests/distributed/test_preflight_command.py"],
     "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
-    "evaluation.py": ["tests/test_evaluation.py"],
+    "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
     "compare.py": ["tests/test_evaluation.py"],
     "run/evaluator.py": ["tests/run/test_evaluator.py"],
     "evaluate.py": ["tests/run/test_evaluator.py"],
     "report/data.py": ["tests/test_report.py"],
     "report/page.py": ["tests/test_report.py"],
     "report/command.py": ["tests/test_report.py"],
+    "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
+    "policy/pretrained.py": ["tests/run/test_export.py"],
     "distributed/engine.py": [
         "tests/distributed/test_engine.py",
         "tests/run/test_export.py",
@@ -179,7 +185,11 @@ TESTS = {
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
-LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
+LAUNCHING = {
+    "tests/distributed/test_distributed.py",
+    "tests/distributed/test_preflight_command.py",
+    "tests/test_report.py",
+}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
@@ -538,6 +548,41 @@ MUTATIONS = {
         Mutation("sides swapped", "advantage < 0 and ratio < low", "advantage > 0 and ratio < low"),
         Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
     ],
+    "preflight/checks.py": [
+        Mutation("others' faults unseen", "if other == FAILED:", "if False:"),
+        Mutation("errors of libraries end it", "except Exception as error:", "except KeyError as error:"),
+        Mutation("nothing failed", "if row.result == FAILED]", "if False]"),
+    ],
+    "preflight/machine.py": [
+        Mutation("any version", '.split("+")[0] != pin]', '.split("+")[0] == ""]'),
+        Mutation("any folder", '.read_text(encoding="utf-8") != word', '.read_text(encoding="utf-8") == ""'),
+        Mutation("no lock is a lock", "    if first:\n", "    if False:\n"),
+        Mutation("any lock is seen", "if last != HELD:", "if False:"),
+        Mutation("disk of one checkpoint", "config.keep_checkpoints + 1 if", "1 if"),
+        Mutation("any disk", "if needed > free:", "if False:"),
+        Mutation("float32 is enough", "if total != world", "if False and total != world"),
+        Mutation("any order", "for rank in range(world)]:", "for rank in range(world)] and False:"),
+    ],
+    "preflight/policy.py": [
+        Mutation("any type", "if dtype != torch.float32]", "if dtype is None]"),
+        Mutation("any norm", "if not (math.isfinite(norm) and norm > 0):", "if False:"),
+        Mutation(
+            "packed against packed", "padded = self._logprobs(self.batch, packed=False)", "padded = packed"
+        ),
+        Mutation("no row joins", "rollout_batch_size=GROUP_SIZE + 1", "rollout_batch_size=64"),
+        Mutation("any gap", "if not float(gap.mean()) <= GAPS", "if False and float(gap.mean()) <= GAPS"),
+        Mutation("any time", "if new > 3 * again + 0.02:", "if False:"),
+        Mutation("small times too", "if new > 3 * again + 0.02:", "if new > again:"),
+        Mutation("any kernel", "if not found:\n", "if False:\n"),
+    ],
+    "preflight/__main__.py": [
+        Mutation("exit code 0", "or int(bool(failed))", "or 0"),
+        Mutation(
+            "folder left over",
+            "            shutil.rmtree(folder, ignore_errors=True)\n",
+            "            pass\n",
+        ),
+    ],
     "run/health.py": [
         Mutation("any gap is well", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 9'),
         Mutation("every gap warns", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 0.04'),
@@ -561,6 +606,7 @@ MUTATIONS = {
         ),
     ],
     "evaluation.py": [
+        Mutation("lengths of what was not asked", 'if not row.get("too_long")', "if True"),
         Mutation("error over samples", "values.std() / math.sqrt(len(values))", "values.std() / len(values)"),
         Mutation("ties count whole", "(0 in first) / len(first)", "float(0 in first)"),
         Mutation(
@@ -573,9 +619,13 @@ MUTATIONS = {
         Mutation("not paired", "mean_and_error(b.double() - a.double())", "mean_and_error(b.double())"),
         Mutation("one degree too many", "t_quantile(len(a) - 1)", "t_quantile(len(a))"),
         Mutation("by number", '(name, s[0]["prompt"], s[0]["reference"]): s', "(name, str(_)): s"),
+        Mutation("a run is no evaluation", 'places = (folder, folder / "evaluation")', "places = (folder,)"),
         Mutation("pass of different k", 'figure == "pass" and sizes[0] != sizes[1]', "False"),
     ],
     "run/evaluator.py": [
+        Mutation("too long asked", "if not task.too_long]", "]"),
+        Mutation("too long forgotten", "[*rows, *missing]", "rows"),
+        Mutation("too long for nobody", "too_long=ids is None", "too_long=False"),
         Mutation("limit of problems ignored", "problems[: limit or None]", "problems"),
         Mutation("seed left out", "key_of(self._seed, *parts, sample)", "key_of(0, *parts, sample)"),
         Mutation("samples alike", "key_of(self._seed, *parts, sample)", "key_of(self._seed, *parts)"),
@@ -585,11 +635,24 @@ MUTATIONS = {
         Mutation("shares uneven", "(-len(parts) % world_size)", "0"),
     ],
     "evaluate.py": [
+        Mutation("zero is not given", "key in known and value is not None", "key in known and value"),
+        Mutation("temperature 0", "if options.temperature == 0:", "if False:"),
+        Mutation(
+            "no samples is 32",
+            "DEFAULT_SAMPLES if options.samples_per_problem is None else options.samples_per_problem",
+            "options.samples_per_problem or DEFAULT_SAMPLES",
+        ),
+        Mutation("broken prompts.json", "except (OSError, ValueError) as error:", "except OSError as error:"),
+        Mutation("date of a stopped evaluation", 'found.get("prompt_date") or ""', '""'),
+        Mutation("other prompts than trained", "dataclasses.replace(base, **trained_prompts(model))", "base"),
+        Mutation("exported model without its run", "of_model if is_exported else None", "None"),
+        Mutation("negative limit", "if options.limit < 0:", "if False:"),
         Mutation("results written over", 'if (self.path / "results.json").exists():', "if False:"),
+        Mutation("results beside weights", "if model := model_around(self.path):", "if model := None:"),
         Mutation("other settings go on", "if settings[key] != before.get(key)]", "if False]"),
         Mutation("half a problem counts", 'len(counts[row["data"], row["problem"]]) == k', "True"),
         Mutation("finished sampled again", "(task.data, task.problem) not in done", "True"),
-        Mutation("samples ignored", "options.samples_per_problem or DEFAULT_SAMPLES", "DEFAULT_SAMPLES"),
+        Mutation("samples ignored", " else options.samples_per_problem),", " else DEFAULT_SAMPLES),"),
         Mutation(
             "every process does all",
             "processes.share(chunks(left, evaluator.sampling))",
@@ -605,7 +668,13 @@ MUTATIONS = {
         Mutation("bin off by one", "max(length - 1, 0) // width", "length // width"),
     ],
     "report/page.py": [Mutation("model text as markup", '.replace("<", "\\\\u003c")', "")],
-    "report/command.py": [Mutation("watch draws once", "if now != before:", "if not before:")],
+    "report/command.py": [
+        Mutation("watch draws once", "if now != before:", "if not before:"),
+        Mutation("made before it is looked at", "            require_run(run)\n", "            pass\n"),
+    ],
+    "report/pictures.py": [
+        Mutation("runs of one name are one", "names = run_names(runs)", "names = [run.name for run in runs]"),
+    ],
     "report/static/rollouts.js": [
         Mutation("a filter of the page ignored", "test(group) && (!needle", "(!needle"),
         Mutation("search ignored", "(!needle || holds(group, needle))", "true"),
@@ -616,8 +685,10 @@ MUTATIONS = {
         Mutation("no smoothing", "smoothed(values, state.smooth)", "values"),
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
+    "policy/pretrained.py": [
+        Mutation("buffers left out of the export", "if name in saved}", "if name not in saved}"),
+    ],
     "distributed/engine.py": [
-        Mutation("buffers left out of the export", "if n in saved}", "if n not in saved}"),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -650,12 +721,14 @@ MUTATIONS = {
     ],
     "distributed/accelerator.py": [
         Mutation(
+            "accumulated over two steps",
+            '["gradient_accumulation_steps"] = 1',
+            '["gradient_accumulation_steps"] = 2',
+        ),
+        Mutation(
             "gradients summed in bf16",
             '"communication_data_type"] = "fp32"',
             '"communication_data_type"] = None',
-        ),
-        Mutation(
-            "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
         ),
         Mutation(
             "gradient not clipped",
@@ -1755,11 +1828,24 @@ MUTATIONS = {
         ),
     ],
     "config.py": [
+        Mutation("the first files dropped", '        action="extend",\n', ""),
+        Mutation("a key twice", "if keys.count(key) > 1:", "if False:"),
+        Mutation(
+            "octal numbers",
+            "        return str(node.value)",
+            "        return str(super().construct_yaml_int(node))",
+        ),
+        Mutation("no as false in a path", '("int", "float", "bool", "timestamp")', '("int", "float")'),
+        Mutation("no home", "os.path.expanduser(values[key])", "values[key]"),
+        Mutation("no home in a list", "os.path.expanduser(part[0])", "part[0]"),
         Mutation(
             "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
         ),
         Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
         Mutation("indivisible batch", "self.responses_per_update in minis,", "True,"),
+        Mutation("a run has no model", 'if not (folder / "model").is_dir():', "if False:"),
+        Mutation("a run is no model", 'return str(folder / "model")', "return model"),
+        Mutation("a run before a model", ' or (folder / "config.json").is_file():', ":"),
         Mutation("the farthest sizes", "abs(size - self.responses_per_update))[:2]", "size)[:2]"),
         Mutation("group of one", "not (self.dynamic_sampling and self.group_size == 1)", "True"),
         Mutation(

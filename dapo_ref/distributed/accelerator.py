@@ -81,7 +81,7 @@ def make_accelerator(config: Config) -> Accelerator:
     on_gpu = torch.cuda.is_available()
     _prepare_environment(on_gpu)
     try:
-        plugin = DeepSpeedPlugin(gradient_accumulation_steps=1)
+        plugin = DeepSpeedPlugin()
     except (ValueError, OSError, NotImplementedError) as error:
         raise ConfigError(
             f"the launcher's DeepSpeed configuration: {' '.join(str(error).split())}"

@@ -234,7 +234,7 @@ def small_model(model_class: Any, hf_config: Any, num_positions: int = 0) -> Pre
         try:
             config = shrunken(hf_config, narrow, num_positions)
             model: PreTrainedModel = model_class._from_config(config, dtype=torch.float32).eval()
-            _fill(model)
+            fill(model)
             with torch.no_grad():
                 model(input_ids=torch.full((1, 40), 9), use_cache=False)
             return model
@@ -247,12 +247,24 @@ def small_model(model_class: Any, hf_config: Any, num_positions: int = 0) -> Pre
 
 def shrunken(hf_config: Any, narrow: bool, num_positions: int) -> Any:
     """The configuration with few layers, a small vocabulary, and, if `narrow`, fewer heads of that size."""
-    config = copy.deepcopy(hf_config)
-    for part in {id(c): c for c in (config, config.get_text_config(decoder=True))}.values():
-        _shrink_layers(part)
+    config = first_layers(hf_config)
+    for part in _parts(config):
         _shrink_sizes(part, _factor(part) if narrow else 1)
         _shrink_positions(part, num_positions)
     return config
+
+
+def first_layers(hf_config: Any) -> Any:
+    """The configuration with its first layers alone, two or as many as it takes for each kind to occur."""
+    config = copy.deepcopy(hf_config)
+    for part in _parts(config):
+        _shrink_layers(part)
+    return config
+
+
+def _parts(config: Any) -> list[Any]:
+    """The configuration and that of its text model, each once."""
+    return list({id(c): c for c in (config, config.get_text_config(decoder=True))}.values())
 
 
 def _shrink_layers(config: Any) -> None:
@@ -354,7 +366,7 @@ def _rope_hint(hf_config: Any, num_positions: int) -> str:
 
 
 @torch.no_grad()
-def _fill(model: nn.Module) -> None:
+def fill(model: nn.Module) -> None:
     """Random weights of a size that keeps states near 1 and spreads the logits over a few nats."""
     pick = torch.Generator().manual_seed(1)
     for parameter in model.parameters():

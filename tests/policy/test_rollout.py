@@ -124,13 +124,11 @@ def test_the_cache_is_never_held_twice(monkeypatch):
     each_token, fill = rollout._Sampler._generate, rollout._Sampler._fill
 
     def generate(self, *args, **kwargs):
-        on_token = self.each_token.on_token
-        self.each_token.on_token = lambda: points.setdefault("token", []).append(
-            held_of_needed(kwargs["cache"].layers)
-        )
+        on_token = self.on_token
+        self.on_token = lambda: points.setdefault("token", []).append(held_of_needed(kwargs["cache"].layers))
         points.setdefault("start", []).append(held_of_needed(kwargs["cache"].layers))
         output = each_token(self, *args, **kwargs)
-        self.each_token.on_token = on_token
+        self.on_token = on_token
         return output
 
     monkeypatch.setattr(rollout._Sampler, "_generate", generate)

@@ -65,9 +65,10 @@ def test_a_folder_inside_a_model_is_refused(tmp_path):
     (model / "config.json").write_text("{}")
     RunFolder(model / "runs" / "first").require_usable(Config())  # any folder may have a config.json
     (model / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "tokenizer.json").write_text("{}")  # and a tokenizer alone is no model
+    RunFolder(tmp_path / "run").require_usable(Config())
     with pytest.raises(ConfigError, match=f"lies inside the model {model}: "):
         RunFolder(model / "runs" / "first").require_usable(Config())
-    RunFolder(tmp_path / "run").require_usable(Config())
 
 
 def test_rollouts_and_metrics_are_cut_back_to_a_step(tmp_path):
