@@ -758,7 +758,6 @@ MUTATIONS = {
         Mutation("no copy", "size * shape.parameters}", "size}"),
         Mutation("head without its weight", "(6 if low else 4) *", "(0 if low else 4) *"),
         Mutation("logits once", "(True, True): 14", "(True, True): 7"),
-        Mutation("norms in bf16", 'norms = 6 if precision == "bf16" else 4', "norms = 2"),
         Mutation(
             "checkpoints everywhere", "if config.gradient_checkpointing else saved * (shape.layers - 1)", ""
         ),
