@@ -65,6 +65,9 @@ class Config:
         "", "YYYY-MM-DD for chat templates that print the date; default: the day the run begins"
     )
     max_prompt_length: int = option(2048, "tokens; longer prompts are dropped [recipe: 2048]")
+    exceed_positions: bool = option(
+        False, "sample beyond the model's max_position_embeddings, which rotary positions allow"
+    )
     precision: Literal["bf16", "fp32"] = option("bf16", "of weights and activations; the master copy is fp32")
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass to save memory")
 
@@ -400,6 +403,7 @@ FREE_KEYS = frozenset(
         *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
         *("record_tokens", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
+        "exceed_positions",
     }
 )
 

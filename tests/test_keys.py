@@ -86,6 +86,7 @@ ELSEWHERE = {
     "rollout_weights": DISTRIBUTED + ":test_what_must_change_nothing_changes_nothing",
     **dict.fromkeys(("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm"), UPDATE),
     "tokens_per_microbatch": DISTRIBUTED + ":test_the_number_of_micro_batches_changes_nothing",
+    "exceed_positions": "tests/policy/test_pretrained.py:test_each_token_has_a_position",
     "packing": "tests/policy/test_paths.py:test_packing_is_not_chosen_where_it_is_not_wanted",
     "prompt_date": "tests/data/test_prompt_dates.py:test_a_run_keeps_its_date",
     "sampler": "tests/policy/test_rollout.py:test_continuous_batching_samples_the_trained_distribution",
