@@ -65,6 +65,7 @@ class Options:
     max_response_length: int = option(0, "generation cap in tokens")
     rollout_batch_size: int = option(0, "responses generated at once by a process")
     precision: str = option("", "bf16 or fp32")
+    reward_function: str = option("", "FILE.py:NAME decides what is right, in place of the verifier")
     seed: int = option(0, "of sampling")
 
 
@@ -271,7 +272,7 @@ def of_config(config: Config) -> dict[str, Any]:
     """What the responses depend on, beside model and data."""
     names = (
         *("group_size", "temperature", "top_p", "seed", "prompt_template", "max_prompt_length"),
-        *("max_response_length", "precision", "verifier", "boxed_answers"),
+        *("max_response_length", "precision", "verifier", "boxed_answers", "reward_function"),
     )
     return {name: getattr(config, name) for name in names}
 

@@ -145,7 +145,7 @@ def main(argv: Sequence[str]) -> None:
     require_tracker(config)
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
-    problems = load_problems(config.data, prompt_template=config.prompt_template)
+    problems = load_problems(config.data, prompt_template=config.prompt_template, layout=config.layout)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
     held_out = load_eval_tasks(config, tokenizer)
     folder = RunFolder(Path(config.output_dir))

@@ -44,7 +44,7 @@ _RECORDED = _none("each step is a line of metrics.jsonl, each response a line un
 _MICROBATCH = Counterpart(
     "tokens_per_microbatch", "in tokens of prompt and response; changes memory, no result"
 )
-_REWARD = Counterpart("reward", "a row of scoring.REWARDS, see docs/extending.md")
+_REWARD = Counterpart("reward_function", "FILE.py:NAME, see docs/your_task.md")
 _SAVE = Counterpart("checkpoint_every", "in rollout steps")
 
 TRL = {
@@ -89,7 +89,7 @@ TRL = {
     "soft_punish_cache": Counterpart("overlong_cache_length", "with soft_overlong_punishment true"),
     "max_completion_len": Counterpart("max_response_length"),
     "reward_funcs": _REWARD,
-    "reward_weights": Counterpart("reward", "one function gives the whole reward"),
+    "reward_weights": Counterpart("reward_function", "one function gives the whole reward"),
     "reward_model_name_or_path": _NO_REWARD_MODEL,
     "beta": _NO_KL,
     "sync_ref_model": _NO_KL,

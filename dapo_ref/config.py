@@ -19,6 +19,7 @@ from transformers import HfArgumentParser
 
 from dapo_ref import coming_from
 from dapo_ref.errors import ConfigError
+from dapo_ref.layout import Layout
 
 T = TypeVar("T")
 
@@ -102,9 +103,13 @@ class Config:
     verifier: Literal["math", "recipe"] = option("math", "our verifier, or the authors' string rule")
     compare_recipe: bool = option(False, "record how often our verifier and the authors' rule disagree")
     boxed_answers: bool = option(True, r"accept a last \boxed{…} where there is no `Answer:` line")
-    verifier_workers: int = option(1, "processes a rank for symbolic answers")
-    verifier_timeout_s: float = option(5.0, "seconds for one symbolic answer")
-    verifier_memory_mb: int = option(1024, "memory of one verifier process")
+    verifier_workers: int = option(1, "processes a rank for symbolic answers, or for reward_function")
+    verifier_timeout_s: float = option(5.0, "seconds for one symbolic answer, or one call")
+    verifier_memory_mb: int = option(1024, "memory of one of these processes")
+    reward_function: str = option(
+        "", "FILE.py:NAME, your own function, says what is right and what it earns, in place of the verifier"
+    )
+    reward_in_process: bool = option(False, "call it in the training process, where nothing ends a slow call")
 
     # --- Objective (Eq. 8–10, 12) ---------------------------------------------------------------------------
     loss_variant: str = option("dapo", "a row of `objective.VARIANTS`: dapo, gspo, cispo [paper: dapo]")
@@ -184,6 +189,11 @@ class Config:
             temperature=1.0,
             sampler="segments",
         )
+
+    @property
+    def layout(self) -> Layout:
+        """How the rows of the data are read."""
+        return Layout(keep_fields=bool(self.reward_function))
 
     @property
     def model_dir(self) -> str:
@@ -274,6 +284,14 @@ class Config:
             f"unbiased_std false needs advantage normalized: {self.advantage} has no std",
         )
         _require(
+            bool(self.reward_function) or not self.reward_in_process,
+            "reward_in_process needs reward_function: name one, or set it to false",
+        )
+        _require(
+            not self.reward_function or (self.verifier == "math" and not self.compare_recipe),
+            "reward_function takes the place of the verifier: leave out verifier recipe and compare_recipe",
+        )
+        _require(
             not (self.sampler == "continuous_batching" and self.rollout_weights == "sharded"),
             "sampler continuous_batching needs rollout_weights gathered",
         )
@@ -350,6 +368,7 @@ FREE_KEYS = frozenset(
     {
         *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
+        "reward_in_process",
         *("record_tokens", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
     }
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from dapo_ref.data import Problem
+from dapo_ref.own_reward import Outcome
 from dapo_ref.verifier import Verdict
 
 
@@ -22,6 +23,7 @@ class Rollout:
         truncated: generation ran into the cap, so that there is no end-of-sequence token.
         verdict: what the verifier said; None until it is asked.
         reward: Rᵢ, the rule reward of Eq. 7 with what is added to it; nan until it is computed.
+        own: what the configured reward function said; None without one.
         mean_prob: of its tokens under the policy; nan but in an evaluation.
     """
 
@@ -30,6 +32,7 @@ class Rollout:
     truncated: bool
     verdict: Verdict | None = None
     reward: float = math.nan
+    own: Outcome | None = None
     mean_prob: float = math.nan
 
     @property

@@ -128,6 +128,7 @@ TESTS = {
     "verifier/judging.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
     "verifier/pool.py": ["tests/verifier/test_pool.py"],
     "verifier/worker.py": ["tests/verifier/test_pool.py"],
+    "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
@@ -163,10 +164,11 @@ TESTS = {
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
     "train.py": ["tests/test_wiring.py", "tests/test_keys.py"],
     "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
-    "run/metrics.py": ["tests/run/test_metrics.py"],
-    "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
+    "run/metrics.py": ["tests/run/test_metrics.py", "tests/test_own_reward.py"],
+    "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py", "tests/test_own_reward.py"],
     "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
     "coming_from.py": ["tests/test_coming_from.py"],
+    "own_reward.py": ["tests/test_own_reward.py"],
     "data/sources.py": ["tests/data/test_parquet_numbers.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
@@ -446,13 +448,16 @@ MUTATIONS = {
     ],
     "verifier/pool.py": [
         Mutation("timeouts remembered", "if status is not Status.TIMEOUT:", "if True:"),
-        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
         Mutation("killed is too big", "Status.TIMEOUT if killed else Status.TOO_BIG", "Status.TIMEOUT"),
         Mutation(
             "equal tasks run twice",
             "if key not in self._pending:  # equal",
             "if key not in self._pending or self._waiting.append(key):  # equal",
         ),
+    ],
+    "verifier/workers.py": [
+        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
+        Mutation("a worker a case", "min(self.workers, unfinished)", "unfinished"),
     ],
     "verifier/worker.py": [
         Mutation(
@@ -1472,6 +1477,7 @@ MUTATIONS = {
         ),
     ],
     "run/metrics.py": [
+        Mutation("time-outs among failures", "bool(o.failure) and not o.timed_out", "bool(o.failure)"),
         Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
         Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
         Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),
@@ -1572,6 +1578,9 @@ MUTATIONS = {
             "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts]",
             "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts[::-1]]",
         ),
+        Mutation("own reward passed over", "any(outcome is None for outcome in own)", "True"),
+        Mutation("own verdict passed over", "Status.CORRECT if outcome.right else wrong", "wrong"),
+        Mutation("failures kept to oneself", "                    **failure,\n", ""),
         Mutation(
             "verdict for answer", '"answer": rollout.verdict.answer', '"answer": rollout.verdict.status'
         ),
@@ -1606,6 +1615,21 @@ MUTATIONS = {
         Mutation("nearest spelling for all", "found or _nearest(key, known) for", "_nearest(key, known) for"),
         Mutation("no page", "if any(answers) else", "if False else"),
         Mutation("our key unknown", '        return f"{key!r}: write it', '        f"{key!r}: write it'),
+    ],
+    "own_reward.py": [
+        Mutation("not a number is a reward", "not math.isfinite(reward) or", "False or"),
+        Mutation("a bool as reward", "and not isinstance(reward, bool):", "and True:"),
+        Mutation("nothing is right", "return Outcome(reward > 0, reward)", "return Outcome(False, reward)"),
+        Mutation("an exit ends the worker", "except (Exception, SystemExit) as", "except Exception as"),
+        Mutation("each failure is shown", "            self._shown = True\n", ""),
+        Mutation("children outlive their worker", "    session = True", "    session = False"),
+        Mutation(
+            "always in a worker",
+            "        if self._in_process:\n            ticket",
+            "        if False:\n            ticket",
+        ),
+        Mutation("a time-out is a failure", "why, timed_out=killed)", "why)"),
+        Mutation("no place named", "if frames else text", "if False else text"),
     ],
     "coming_from.py": [
         Mutation("plus of an override", "[+~]*(", "("),

@@ -93,6 +93,8 @@ ELSEWHERE = {
     "verifier_workers": "tests/test_scoring.py:test_the_pool_is_made_as_configured",
     "verifier_timeout_s": "tests/test_scoring.py:test_the_pool_is_made_as_configured",
     "verifier_memory_mb": "tests/test_scoring.py:test_the_pool_is_made_as_configured",
+    "reward_function": "tests/test_own_reward.py:test_a_run_is_trained_by_the_function",
+    "reward_in_process": "tests/test_own_reward.py:test_in_process_nothing_is_started",
     "max_skipped_updates": "tests/test_wiring.py:test_too_many_skipped_updates_in_a_row_end_the_run",
     "output_dir": FOLDER + ":test_a_new_folder_holds_the_resolved_configuration",
     "process_group_timeout_s": "tests/run/test_faults.py:test_a_rank_that_hangs_or_fails_is_named",

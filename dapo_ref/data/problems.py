@@ -15,6 +15,7 @@ from typing import Any
 
 from dapo_ref.data.sources import Addressed, Row, read_rows, require_layout
 from dapo_ref.errors import DataError
+from dapo_ref.layout import DEFAULT, Layout
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +29,13 @@ class Problem:
         reference: the answer that responses are compared with.
         source: where it came from, for messages. Neither `==` nor `repr` sees it: data that moved to another
             folder are still the same data.
+        fields: the other columns of its row, as JSON would hold them, for a reward function; mostly empty.
     """
 
     messages: tuple[dict[str, str], ...]
     reference: str
     source: str = field(compare=False, repr=False)
+    fields: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass
@@ -57,7 +60,9 @@ class Counts:
     times: int = 0
 
 
-def load_problems(source: str, *, prompt_template: str, check_references: bool = True) -> list[Problem]:
+def load_problems(
+    source: str, *, prompt_template: str, check_references: bool = True, layout: Layout = DEFAULT
+) -> list[Problem]:
     """Reads a data set, drops repeats, and checks that its references can be verified at all.
 
     Of rows with the same prompt (but for surrounding white space) the first is kept. Where their references
@@ -69,6 +74,7 @@ def load_problems(source: str, *, prompt_template: str, check_references: bool =
             `reasoning_gym:TASK[:SPLIT[:COUNT]]`, or `org/name[:SPLIT]` of the hub.
         prompt_template: wraps a bare question at `{question}`; prompts in chat format stay as they are.
         check_references: whether every reference must verify against itself.
+        layout: how rows are read.
 
     Returns:
         The problems in the order of the source, at least one.
@@ -76,7 +82,7 @@ def load_problems(source: str, *, prompt_template: str, check_references: bool =
     Raises:
         DataError: the source cannot be read, a row cannot be used, or nothing is left.
     """
-    problems, counts = read_problems(source, prompt_template, check_references)
+    problems, counts = read_problems(source, prompt_template, check_references, layout)
     report(source, problems, counts)
     return problems
 
@@ -100,15 +106,15 @@ def report(source: str, problems: Sequence[Problem], counts: Counts) -> None:
 
 
 def read_problems(
-    source: str, prompt_template: str, check_references: bool = True
+    source: str, prompt_template: str, check_references: bool = True, layout: Layout = DEFAULT
 ) -> tuple[list[Problem], Counts]:
     """As `load_problems`, with the counts returned instead of logged."""
     if "{question}" not in prompt_template:
         raise DataError(f"prompt_template must contain {{question}}, got {prompt_template!r}")
-    problems, counts = _without_repeats(read_rows(source), prompt_template)
+    problems, counts = _without_repeats(read_rows(source, layout), prompt_template, layout)
     if not problems:
         raise DataError(f"{source}: no problems: the data set is empty")
-    if check_references:
+    if check_references and not layout.keep_fields:
         _check_references(source, problems)
     return problems, counts
 
@@ -118,13 +124,15 @@ def summary(source: str, problems: Sequence[Problem], counts: Counts) -> str:
     return f"{source}: {counts.rows} rows, {counts.repeats} repeats dropped, {len(problems)} problems"
 
 
-def _without_repeats(rows: Iterable[Addressed], prompt_template: str) -> tuple[list[Problem], Counts]:
+def _without_repeats(
+    rows: Iterable[Addressed], prompt_template: str, layout: Layout
+) -> tuple[list[Problem], Counts]:
     counts = Counts()
     problems: list[Problem] = []
     references: dict[tuple[str, ...], str] = {}  # of each prompt seen
     seen: Counter[tuple[str, ...]] = Counter()
     for address, row in rows:
-        problem = _problem(row, address, prompt_template)
+        problem = _problem(row, address, prompt_template, layout)
         prompt = tuple(text.strip() for message in problem.messages for text in message.values())
         earlier = references.setdefault(prompt, problem.reference)
         counts.rows += 1
@@ -141,15 +149,32 @@ def _without_repeats(rows: Iterable[Addressed], prompt_template: str) -> tuple[l
     return problems, counts
 
 
-def _problem(row: Row, address: str, prompt_template: str) -> Problem:
+def _problem(row: Row, address: str, prompt_template: str, layout: Layout) -> Problem:
     require_layout(list(row), address)
     if _is_chat(row):
-        return Problem(_chat(row["prompt"], address), _ground_truth(row["reward_model"], address), address)
+        reference = _ground_truth(row["reward_model"], address, layout)
+        fields = _fields(row, ("prompt", "reward_model"), layout)
+        return Problem(_chat(row["prompt"], address), reference, address, fields)
     key = "question" if row.get("question") is not None or "problem" not in row else "problem"
     question = _text(row[key], key, row, address).strip()
     content = prompt_template.replace("{question}", question)  # not str.format: LaTeX is full of braces
-    reference = _answer(row["answer"], "answer", row, address)
-    return Problem(({"role": "user", "content": content},), reference, address)
+    reference = _answer(row["answer"], "answer", row, address, layout)
+    fields = _fields(row, (key, "answer"), layout)
+    return Problem(({"role": "user", "content": content},), reference, address, fields)
+
+
+def _fields(row: Row, used: Sequence[str], layout: Layout) -> dict[str, Any]:
+    """The other columns as JSON has them; what it has no notion of (a date, say) as text."""
+    if not layout.keep_fields:
+        return {}
+    return json.loads(_json({key: value for key, value in row.items() if key not in used}))
+
+
+def _json(value: Any) -> str:
+    def plain(value: Any) -> Any:
+        return float(value) if isinstance(value, Decimal) else str(value)
+
+    return json.dumps(value, default=plain, ensure_ascii=False)
 
 
 def _is_chat(row: Row) -> bool:
@@ -178,7 +203,7 @@ def _chat(prompt: Any, address: str) -> tuple[dict[str, str], ...]:
     return messages
 
 
-def _ground_truth(reward_model: Any, address: str) -> str:
+def _ground_truth(reward_model: Any, address: str, layout: Layout) -> str:
     """verl's `reward_model.ground_truth`; the struct also comes written out as JSON."""
     if isinstance(reward_model, str):
         try:
@@ -189,13 +214,14 @@ def _ground_truth(reward_model: Any, address: str) -> str:
             ) from error
     if not isinstance(reward_model, dict):
         raise DataError(f"{address}: `reward_model` must hold `ground_truth`, found {_shown(reward_model)}")
-    return _answer(
-        reward_model.get("ground_truth"), "ground_truth", reward_model, f"{address}: `reward_model`"
-    )
+    where = f"{address}: `reward_model`"
+    return _answer(reward_model.get("ground_truth"), "ground_truth", reward_model, where, layout)
 
 
-def _answer(value: Any, key: str, row: Row, where: str) -> str:
-    """A reference as text; a number as its digits, `34.0` as `34`."""
+def _answer(value: Any, key: str, row: Row, where: str, layout: Layout) -> str:
+    """A reference as text; a number as its digits, `34.0` as `34`; for a reward function, lists as JSON."""
+    if layout.keep_fields and isinstance(value, list | dict):
+        return _json(value)
     if isinstance(value, float):  # of a parquet column
         value = Decimal(repr(value))
     if isinstance(value, Decimal) and value.is_finite():

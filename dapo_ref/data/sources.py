@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dapo_ref.errors import DataError
+from dapo_ref.layout import DEFAULT, Layout
 
 Row = dict[str, Any]
 
@@ -47,12 +48,13 @@ EXPECTED = (
 )
 
 
-def read_rows(source: str) -> Iterator[Addressed]:
+def read_rows(source: str, layout: Layout = DEFAULT) -> Iterator[Addressed]:
     """Reads a source row by row; a file is never held in memory as a whole.
 
     Args:
         source: a JSONL or parquet file; `NAME:REST` for a row of `SOURCES`; `TASK:SPLIT[:COUNT]` of
             `dapo_ref.tiny.tasks`; `org/name[:SPLIT]` of the hub. A name that exists as a file is a file.
+        layout: how rows are read; columns that are not needed may be left out.
 
     Returns:
         The rows in order, each with its address.
@@ -61,7 +63,7 @@ def read_rows(source: str) -> Iterator[Addressed]:
         DataError: the source does not exist, cannot be read, or needs a package that is not installed.
     """
     if Path(source).exists():
-        return _file_rows(Path(source))
+        return _file_rows(Path(source), layout)
     named = _SOURCE_NAME.fullmatch(source)
     if named and named["name"] in SOURCES:
         return SOURCES[named["name"]](named["rest"])
@@ -92,13 +94,13 @@ def _listed(columns: list[str]) -> str:
 # Files
 
 
-def _file_rows(path: Path) -> Iterator[Addressed]:
+def _file_rows(path: Path, layout: Layout) -> Iterator[Addressed]:
     try:
         with path.open("rb") as file:
             is_parquet = file.read(4) == b"PAR1"
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}; give a JSONL or parquet file") from error
-    return _parquet_rows(path) if is_parquet or path.suffix == ".parquet" else _jsonl_rows(path)
+    return _parquet_rows(path, layout) if is_parquet or path.suffix == ".parquet" else _jsonl_rows(path)
 
 
 def _jsonl_rows(path: Path) -> Iterator[Addressed]:
@@ -140,7 +142,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _parquet_rows(path: Path) -> Iterator[Addressed]:
+def _parquet_rows(path: Path, layout: Layout) -> Iterator[Addressed]:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -153,7 +155,8 @@ def _parquet_rows(path: Path) -> Iterator[Addressed]:
         columns = file.schema_arrow.names
         require_layout(columns, str(path))
         number = 0
-        for batch in file.iter_batches(batch_size=1024, columns=[c for c in columns if c in _COLUMNS]):
+        wanted = [c for c in columns if c in _COLUMNS or layout.keep_fields]
+        for batch in file.iter_batches(batch_size=1024, columns=wanted):
             kinds = {field.name: field.type for field in batch.schema}
             for row in batch.to_pylist():
                 number += 1
