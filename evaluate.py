@@ -8,21 +8,28 @@ model, its problem, its number and `--seed`: neither the number of processes nor
 The same command goes on with an evaluation that was stopped.
 """
 
+import sys
+
+from dapo_ref.run.options import Options
+from dapo_ref.usage import EVALUATE, answer
+
+if __name__ == "__main__":  # before torch is imported, which takes seconds
+    answer(sys.argv[1:], Options, EVALUATE, needed=["--model", "--output"])
+
 import dataclasses
 import json
 import logging
 import re
 import shutil
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
 
-from dapo_ref.config import Config, StrictParser, option, read_config
+from dapo_ref.config import Config, StrictParser, read_config
 from dapo_ref.distributed.accelerator import make_accelerator
+from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError
@@ -41,32 +48,6 @@ log = logging.getLogger(__name__)
 
 DEFAULT_SAMPLES = 32
 """k where neither the command line nor the data say it (§4.1)."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command line. What is 0 or empty comes from the run folder's configuration, or train.py's
-    default."""
-
-    model: str = option("", "HF directory, hub name, run folder, RUN/checkpoints/step_000010, or `tiny`")
-    data: list[str] = dataclasses.field(
-        default_factory=list,
-        metadata={"help": "JSONL or parquet files, or generated TASK:SPLIT; default: the run's own data"},
-    )
-    output: str = option("", "folder for results and responses; must not hold other results")
-    samples_per_problem: int = option(
-        0, "k; default: how often the file repeats each problem, else 32 [paper: 32]"
-    )
-    temperature: float = option(1.0, "[paper: 1.0]")
-    top_p: float = option(0.7, "[paper: 0.7]")
-    limit: int = option(0, "only the first so many problems of each data set")
-    prompt_template: str = option("", "wraps a bare question at {question}")
-    max_prompt_length: int = option(0, "tokens; longer prompts are dropped")
-    max_response_length: int = option(0, "generation cap in tokens")
-    rollout_batch_size: int = option(0, "responses generated at once by a process")
-    precision: str = option("", "bf16 or fp32")
-    reward_function: str = option("", "FILE.py:NAME decides what is right, in place of the verifier")
-    seed: int = option(0, "of sampling")
 
 
 def evaluation_config(options: Options) -> Config:
@@ -243,6 +224,7 @@ def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then evaluates."""
     options = Options(**StrictParser(Options, prog="evaluate.py").parse_given(argv))
     config = evaluation_config(options)
+    require_machine(config)
     tokenizer = load_tokenizer(config.model_dir)
     sources = options.data or [config.data]
     tasks, repeats = load_tasks(sources, config, tokenizer, options.limit)

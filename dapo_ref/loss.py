@@ -314,11 +314,28 @@ def clip_fractions(
     Raises:
         ValueError: shapes that do not agree or a mask that is not bool.
     """
-    _require_mask(response_mask, "ratio", ratio)
+    high = clipped_high(ratio, advantages, response_mask, clip_eps_high)
     advantages = _per_token("advantages", advantages, "ratio", ratio)
     low = (advantages < 0) & (ratio < 1.0 - clip_eps_low) & response_mask
-    high = (advantages > 0) & (ratio > 1.0 + clip_eps_high) & response_mask
     return low.sum(), high.sum()
+
+
+def clipped_high(ratio: Tensor, advantages: Tensor, response_mask: Tensor, clip_eps_high: float) -> Tensor:
+    """Which tokens have no gradient because the upper clip binds:  Â > 0 and r > 1+ε_high (§3.1, Fig. 3a).
+
+    Args:
+        ratio, response_mask: [B, T]; advantages: [B].
+        clip_eps_high: ε_high.
+
+    Returns:
+        [B, T] bool, valid tokens only.
+
+    Raises:
+        ValueError: shapes that do not agree or a mask that is not bool.
+    """
+    _require_mask(response_mask, "ratio", ratio)
+    advantages = _per_token("advantages", advantages, "ratio", ratio)
+    return (advantages > 0) & (ratio > 1.0 + clip_eps_high) & response_mask
 
 
 def _masked(x: Tensor, response_mask: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from dapo_ref.config import Config, choose
 from dapo_ref.errors import ConfigError
 from dapo_ref.loss import (
     clip_fractions,
+    clipped_high,
     dapo_loss,
     dual_clip,
     group_advantages,
@@ -99,6 +100,7 @@ class Clipping(NamedTuple):
         ratio_max: the largest ratio.
         log_ratio_sum: Σ (log π_old − log π_θ) over the trained tokens. Its mean estimates KL(π_old ‖ π_θ),
             since the tokens are sampled from π_old; it can be below 0.
+        high_prob_sum, high_prob_max: π_θ of the tokens that the upper clip stops (Fig. 3a).
     """
 
     low: float
@@ -106,6 +108,8 @@ class Clipping(NamedTuple):
     ratio_max: float
     log_ratio_sum: float
     dual: float
+    high_prob_sum: float
+    high_prob_max: float
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,8 @@ class Objective:
         mask = micro.response_mask
         ratio = self.ratio(logprobs.detach(), _old(micro), mask)
         low, high = clip_fractions(ratio, micro.advantages, mask, self.clip_eps_low, self.clip_eps_high)
+        stopped = clipped_high(ratio, micro.advantages, mask, self.clip_eps_high)
+        probs = logprobs.detach()[stopped].exp()
         dual = dual_clipped(ratio, micro.advantages, mask, self.clip_ratio_c) if self.clip_ratio_c else 0
         return Clipping(
             low=float(low),
@@ -143,6 +149,8 @@ class Objective:
             ratio_max=float(ratio[mask].max()) if mask.any() else 0.0,
             log_ratio_sum=float((_old(micro) - logprobs.detach())[mask].sum()),
             dual=float(dual),
+            high_prob_sum=float(probs.sum()),
+            high_prob_max=float(probs.max()) if len(probs) else 0.0,
         )
 
 

@@ -43,6 +43,12 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "errors.py": ["tests/run/test_command.py"],
+    "run/command.py": ["tests/run/test_command.py"],
+    "distributed/machine.py": ["tests/distributed/test_machine.py"],
+    "distributed/native_build.py": ["tests/distributed/test_native_build.py"],
+    "usage.py": ["tests/test_usage.py"],
+    "run/next_step.py": ["tests/run/test_next_step.py"],
     "verifier/decide.py": [
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
@@ -143,7 +149,11 @@ TESTS = {
     "report/command.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
+    "distributed/engine.py": [
+        "tests/distributed/test_engine.py",
+        "tests/run/test_export.py",
+        "tests/distributed/test_distributed.py",
+    ],
     "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
@@ -152,7 +162,7 @@ TESTS = {
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
     "policy/batching.py": ["tests/policy/test_batching.py"],
-    "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
+    "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/rollout.py": ["tests/policy/test_rollout.py"],
@@ -177,6 +187,63 @@ LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "errors.py": [
+        Mutation("another file", '"TORCHELASTIC_ERROR_FILE"', '"ERROR_FILE"'),
+        Mutation("a full disk hides the error", "contextlib.suppress(OSError)", "contextlib.suppress()"),
+        Mutation("no time", "int(time.time())", "2**40"),
+    ],
+    "run/command.py": [
+        Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
+        Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
+        Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+        Mutation("a full disk is not told", "        tell_launcher(line)", "        pass"),
+        Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
+        Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
+    ],
+    "distributed/machine.py": [
+        Mutation("more processes than GPUs", "processes > gpus", "processes > 2 * gpus"),
+        Mutation("no GPU, no limit", "if not gpus and processes >", "if gpus and processes >"),
+        Mutation("a few are too many", "max(FEW, cores)", "cores"),
+        Mutation("a rank tells nothing", "int(local_rank) + 1", "1"),
+        Mutation("the launcher's number", '"LOCAL_WORLD_SIZE", "1"', '"NO_SIZE", "1"'),
+        Mutation("no compiler asked for", "    native_build.require_compiler()", "    pass"),
+    ],
+    "distributed/native_build.py": [
+        Mutation("no compiler", "if shutil.which(compiler) is None:", "if False:"),
+        Mutation("no headers", "if not headers.exists():", "if False:"),
+        Mutation("always compiled", 'if (folder / f"{builder.name}.so").exists():', "if False:"),
+        Mutation("one look", "if looks == 2:", "if looks == 1:"),
+        Mutation("the first line", 'if "error:" in line', "if True"),
+        Mutation("no offload", '"CPUAdamBuilder"] * offload', '"CPUAdamBuilder"] * False'),
+        Mutation("a lock that stays", "lock.unlink(missing_ok=True)", "pass"),
+    ],
+    "usage.py": [
+        Mutation("starts without a configuration", "if not set(needed) <= set(words):", "if False:"),
+        Mutation("--key=value is not seen", 'word.split("=")[0] for word in argv', "word for word in argv"),
+        Mutation("all processes speak", 'os.environ.get("RANK", "0") == "0"', "True"),
+        Mutation("usage to the output", "sys.stderr if code else sys.stdout", "sys.stdout"),
+        Mutation("an option taken for a key", 'if not word.startswith("-")', "if True"),
+        Mutation("the authors' value for the paper's", 'f"{recipe}*" if recipe', "recipe if recipe"),
+        Mutation("recipe lost behind paper", 'end.partition("recipe: ")[2]', '""'),
+        Mutation("true as Python writes it", "str(default).lower() if", "str(default) if"),
+        Mutation("no groups", "_groups(keys) or", "None or"),
+        Mutation("no wrapping", "max(width - len(start), 30)", "200"),
+        Mutation("help is a failure", "        if code:\n", "        if True:\n"),
+        Mutation("all may change", "if name in FREE_KEYS:", "if True:"),
+    ],
+    "run/next_step.py": [
+        Mutation("step 0 counts", 'if "reward/accuracy" in r', 'if r.setdefault("reward/accuracy", 0.0) < 2'),
+        Mutation(
+            "the last before the first", "accuracies[0], accuracies[-1]", "accuracies[-1], accuracies[0]"
+        ),
+        Mutation(
+            "spaces split the model",
+            "    run = shlex.quote(config.output_dir)\n    accur",
+            "    run = config.output_dir\n    accur",
+        ),
+        Mutation("spaces split the data", "shlex.join(config.eval_sources)", '" ".join(config.eval_sources)'),
+        Mutation("always one process", "if processes == 1", "if True"),
+    ],
     "verifier/decide.py": [
         Mutation(
             "leading zeros only",
@@ -474,6 +541,8 @@ MUTATIONS = {
         ),
     ],
     "distributed/tracking.py": [
+        Mutation("a folder is a package", " or spec.origin is None", ""),
+        Mutation("any tracker", "if spec is None or", "if spec is not None and"),
         Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
         Mutation("another run each start", "if not file.exists():", "if True:"),
         Mutation("all responses shown", "[:: max(1, len(rows) // SHOWN_RESPONSES)][:SHOWN_RESPONSES]", "[:]"),
@@ -736,7 +805,7 @@ MUTATIONS = {
         ),
         # Clip fractions
         Mutation("low counts any sign", "low = (advantages < 0) & ", "low = "),
-        Mutation("high counts any sign", "high = (advantages > 0) & ", "high = "),
+        Mutation("high counts any sign", "return (advantages > 0) & ", "return "),
         Mutation(
             "low counts padding",
             "(ratio < 1.0 - clip_eps_low) & response_mask",
@@ -926,6 +995,9 @@ MUTATIONS = {
         ),
         Mutation("CISPO is DAPO", "Variant(cispo_surrogate)", "Variant(masked_surrogate)"),
         Mutation("clip metrics of one side", "high=float(high)", "high=float(low)"),
+        Mutation("old probability clipped", "probs = logprobs.detach()[", "probs = _old(micro)["),
+        Mutation("all probabilities", "detach()[stopped]", "detach()[mask]"),
+        Mutation("least probability", "float(probs.max())", "float(probs.min())"),
         Mutation("GSPO over tokens", 'config.loss_aggregation != "sample_level"', "False"),
         Mutation(
             "dual clip with any variant", 'config.dual_clip and variant is not VARIANTS["dapo"]', "False"
@@ -1391,6 +1463,9 @@ MUTATIONS = {
             "run.engine.step(run.config.learning_rate)",
         ),
         Mutation("warm-up from zero", "(step + 1) / max(config", "step / max(config"),
+        Mutation(
+            "a warm-up of one step is none", "max(config.warmup_steps, 1)", "max(config.warmup_steps, 2)"
+        ),
         Mutation("no warm-up", "* min(1.0, (step + 1) / max(config.warmup_steps, 1))", ""),
         Mutation("warm-up without an end", "min(1.0, (step + 1)", "(1.0 * (step + 1)"),
     ],
@@ -1442,6 +1517,8 @@ MUTATIONS = {
             "self._skipped_in_a_row > self.config.max_skipped_updates",
         ),
         Mutation("steps not counted", "self.steps_done = step + 1", "self.steps_done = step"),
+        Mutation("nothing said at the end", '", "\\n".join(after_training(', '", repr(('),
+        Mutation("nothing said after a stop", '"%s", after_stop(self.config,', '"%s", repr('),
         Mutation("tracker forgotten", "        self.engine.track(record, self._rows)\n", ""),
         Mutation(
             "state of the step before",
@@ -1478,6 +1555,10 @@ MUTATIONS = {
     ],
     "run/metrics.py": [
         Mutation("time-outs among failures", "bool(o.failure) and not o.timed_out", "bool(o.failure)"),
+        Mutation("probability of the last one", "self.high_prob += clipping", "self.high_prob = clipping"),
+        Mutation("probability by tokens", "high_prob / high if", "high_prob / self.trained_tokens if"),
+        Mutation("probability of none", "high_prob_max if high else None", "high_prob_max"),
+        Mutation("own largest probability", "[self.ratio_max, self.high_prob_max,", "[self.ratio_max, 0.0,"),
         Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
         Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
         Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),
@@ -1781,7 +1862,10 @@ def main() -> int:
     survivors = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "project"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "models"))
+        left_out = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "runs", "models")
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(*left_out)
+        )  # .ninja_log comes along: no new build
         for file, mutation in chosen:
             killer = killer_of(file, mutation, copy)
             print(f"{file}: {mutation.name}: {killer or 'SURVIVED'}", flush=True)

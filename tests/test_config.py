@@ -94,7 +94,9 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "sampler": "continuous_batching",
         "on_round_limit": "stop",
         "on_checkpoint_error": "continue",
-        "verifier": "recipe",
+        "verifier": "math",  # what a reward function needs, and the next
+        "compare_recipe": False,
+        "reward_function": "a.py:b",
         "token_normalization": "group",
         "tracker": "wandb",
         "eval_data": "a.jsonl, b.jsonl",
@@ -114,7 +116,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
     assert read_config(tmp_path / "config.yaml") == config
     same = [f.name for f in dataclasses.fields(Config) if getattr(config, f.name) == f.default]
     needed = ["rollout_weights", "dynamic_sampling", "soft_overlong_punishment"]
-    assert same == [*needed, "loss_aggregation", "advantage"]
+    assert same == [needed[0], *needed[1:], "verifier", "compare_recipe", "loss_aggregation", "advantage"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ ORDER = [
     "coming_from",
     "layout",
     "config",
+    "usage",
     "verifier",
     "own_reward",
     "tiny.tasks",

@@ -154,6 +154,17 @@ def test_the_clip_is_counted_by_the_ratio_that_it_looks_at(values: dict[str, Any
     assert found.dual == 0
 
 
+def test_probability_of_the_tokens_that_the_upper_clip_stops() -> None:
+    """Ratios 1.5, 1.1, 2 at Â > 0, 3 at Â < 0: stopped are 1.5 and 2, by π_θ, not by π_old."""
+    batch = oracle.pad([[tokens(2.0, 1.5, 1.1, 2.0), tokens(-1.0, 3.0)]], extra=1, filler=7.0)
+    found = build_objective(Config()).clipping(batch.logprobs, micro_batch(batch))
+    first, _, third, *_ = batch.logprobs[0].exp().tolist()
+    assert found.high_prob_sum == pytest.approx(first + third)
+    assert found.high_prob_max == pytest.approx(max(first, third))
+    at_rest = build_objective(Config(clip_eps_high=1.5)).clipping(batch.logprobs, micro_batch(batch))
+    assert (at_rest.high_prob_sum, at_rest.high_prob_max) == (0, 0)
+
+
 def test_the_dual_clip_is_counted_where_it_is_on() -> None:
     batch = oracle.pad([[tokens(2.0, 5.0, 1.1), tokens(-1.0, 0.5, 3.0, 2.5)]], extra=1, filler=7.0)
     for c, count in ((2.0, 2), (2.7, 1), (10.0, 0)):

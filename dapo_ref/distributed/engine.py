@@ -233,13 +233,12 @@ def _empty_model(hf_config: Any, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def _switch_dropout_off(model: PreTrainedModel) -> None:
-    """Sampled and trained policy are the same function only without dropout, in train mode too."""
+    """Sampled and trained policy are the same function only without dropout, also in the layers that are in
+    train mode for the sake of gradient checkpointing (`Policy.train`)."""
     for key, value in vars(model.config).items():
         if "drop" in key and isinstance(value, float):
             setattr(model.config, key, 0.0)
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
         for key, value in vars(module).items():
             if "dropout" in key and isinstance(value, float):
                 setattr(module, key, 0.0)

@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from typing import NoReturn
 
 from dapo_ref.distributed.launcher import of_mpi
-from dapo_ref.errors import UserError
+from dapo_ref.errors import UserError, tell_launcher
 from dapo_ref.run.preemption import StoppedError, exit_code_of
 
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG}
@@ -42,18 +42,23 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     try:
         run(argv)
     except UserError as error:
+        tell_launcher(f"error: {error}")
         if launched_as_main():
             print(f"error: {error}", file=sys.stderr)
         return 2
     except StoppedError as stopped:
+        tell_launcher(f"{stopped}; --resume goes on")
         return exit_code_of(stopped.signal)
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             traceback.print_exc()
-        print(f"error: {error}; the run can be resumed once that is mended", file=sys.stderr)
+        line = f"error: {error}; the run can be resumed once that is mended"
+        tell_launcher(line)
+        print(line, file=sys.stderr)
         return 1
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        tell_launcher(f"error: {type(error).__name__}: {error}")
         return 1
     return 0
 

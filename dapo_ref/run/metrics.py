@@ -45,6 +45,8 @@ class StepMetrics:
     ratio_max: float = 0.0
     clipped_dual: float = 0.0
     log_ratio_sum: float = 0.0
+    high_prob: float = 0.0
+    high_prob_max: float = 0.0
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -97,6 +99,8 @@ class StepMetrics:
         self.clipped_high += clipping.high
         self.clipped_dual += clipping.dual
         self.log_ratio_sum += clipping.log_ratio_sum
+        self.high_prob += clipping.high_prob_sum
+        self.high_prob_max = max(self.high_prob_max, clipping.high_prob_max)
         self.ratio_max = max(self.ratio_max, clipping.ratio_max)
 
     def end_update(self, grad_norm: float, num_tokens: int) -> list[float]:
@@ -126,12 +130,14 @@ class StepMetrics:
         sums = processes.sum(
             [
                 *(self.loss, self.clipped_low, self.clipped_high, self.clipped_dual, self.log_ratio_sum),
-                *(self.sampled_tokens, self.entropy, self.prob),
+                *(self.sampled_tokens, self.entropy, self.prob, self.high_prob),
             ]
         )
-        loss, low, high, dual, log_ratio, sampled, entropy, prob = sums
+        loss, low, high, dual, log_ratio, sampled, entropy, prob, high_prob = sums
         names = sorted(self.timers)
-        ratio_max, *times = processes.max([self.ratio_max, *(self.timers[name] for name in names)])
+        ratio_max, high_prob_max, *times = processes.max(
+            [self.ratio_max, self.high_prob_max, *(self.timers[name] for name in names)]
+        )
         made = len(self.grad_norms)
         record = {
             "step": step,
@@ -144,6 +150,8 @@ class StepMetrics:
             "policy/mean_prob": prob / max(sampled, 1),
             "policy/clip_frac_low": low / max(self.trained_tokens, 1),
             "policy/clip_frac_high": high / max(self.trained_tokens, 1),
+            "policy/clip_high_prob": high_prob / high if high else None,
+            "policy/clip_high_prob_max": high_prob_max if high else None,
             "policy/clip_frac_dual": dual / max(self.trained_tokens, 1),
             "policy/kl_old": log_ratio / max(self.trained_tokens, 1),
             "policy/ratio_max": ratio_max,

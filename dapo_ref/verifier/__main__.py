@@ -35,6 +35,9 @@ def as_sympy(node: Node) -> str:
 
 
 def main() -> None:
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     response, reference = sys.argv[1:]

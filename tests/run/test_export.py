@@ -102,7 +102,9 @@ def test_buffers_of_the_state_are_exported_too(tmp_path: Path) -> None:
     source = tmp_path / "source"
     model.save_pretrained(source)
     char_tokenizer().save_pretrained(source)
-    arguments = [f"--model={source}", f"--output_dir={tmp_path / 'run'}", "--learning_rate=0", *SETTINGS]
+    (tmp_path / "none.yaml").touch()
+    paths = [f"--config={tmp_path / 'none.yaml'}", f"--model={source}", f"--output_dir={tmp_path / 'run'}"]
+    arguments = [*paths, "--learning_rate=0", *SETTINGS]
     launch(Path("train.py"), *arguments, num_processes=2)
     before = AutoModelForCausalLM.from_pretrained(source).state_dict()
     after = AutoModelForCausalLM.from_pretrained(tmp_path / "run/model").state_dict()

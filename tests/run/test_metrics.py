@@ -53,8 +53,8 @@ def record_of(metrics):
     return metrics.record(OneProcess(), step=3, updates=7, learning_rate=0.1)
 
 
-def clipping(low=0, high=0, ratio_max=1.0, log_ratio_sum=0.0, dual=0):
-    return Clipping(low, high, ratio_max, log_ratio_sum, dual)
+def clipping(low=0, high=0, ratio_max=1.0, log_ratio_sum=0.0, dual=0, high_prob=(0.0, 0.0)):
+    return Clipping(low, high, ratio_max, log_ratio_sum, dual, *high_prob)
 
 
 def filled_metrics():
@@ -189,14 +189,15 @@ def test_losses_and_norms_are_means_over_the_updates_that_were_made():
 
 def test_clip_fractions_add_up_over_micro_batches_by_side():
     metrics = filled_metrics()
-    metrics.add_microbatch(torch.tensor(0.0), clipping(3, 1, 1.25, log_ratio_sum=0.5, dual=2))
-    metrics.add_microbatch(torch.tensor(0.0), clipping(4, 1, 7.5, log_ratio_sum=-2.5, dual=3))
+    metrics.add_microbatch(torch.tensor(0.0), clipping(3, 1, 1.25, 0.5, dual=2, high_prob=(0.75, 0.75)))
+    metrics.add_microbatch(torch.tensor(0.0), clipping(4, 1, 7.5, -2.5, dual=3, high_prob=(0.25, 0.25)))
     metrics.add_microbatch(torch.tensor(0.0), clipping(ratio_max=2.0))
     metrics.end_update(1.0, 20)
     record = record_of(metrics)
     assert (record["policy/clip_frac_low"], record["policy/clip_frac_high"]) == (7 / 20, 2 / 20)
     assert record["policy/clip_frac_dual"] == 5 / 20
     assert record["policy/kl_old"] == -2 / 20
+    assert (record["policy/clip_high_prob"], record["policy/clip_high_prob_max"]) == (1 / 2, 0.75)
     assert record["policy/ratio_max"] == 7.5
 
 
@@ -215,6 +216,7 @@ def test_masked_tokens_are_in_no_figure_of_the_policy():
     record = record_of(metrics)
     assert record["policy/ratio_max"] == 1.0
     assert record["policy/clip_frac_low"] == record["policy/clip_frac_high"] == 0
+    assert record["policy/clip_high_prob"] is record["policy/clip_high_prob_max"] is None  # of no token
     assert record["policy/mean_prob"] == pytest.approx(0.5)
     assert record["policy/entropy"] == pytest.approx(0.25)
 
@@ -249,7 +251,10 @@ def test_sums_and_maxima_are_taken_over_the_processes():
         rank = processes.rank
         metrics = filled_metrics()
         metrics.timers = {"rollout": 1.0 + rank}
-        shares = Clipping(1 + rank, 3 * rank, 2.0 + rank, log_ratio_sum=rank - 4.0, dual=2 + 4 * rank)
+        # Rank 1 alone has tokens clipped high: 3 of them, probabilities 0.5, 0.5 and 0.25.
+        shares = clipping(
+            *(1 + rank, 3 * rank, 2.0 + rank, rank - 4.0, 2 + 4 * rank), high_prob=(1.25 * rank, 0.5 * rank)
+        )
         metrics.add_microbatch(torch.tensor(0.25 + rank), shares)
         metrics.end_update(1.0, 10)
         metrics.sampled_tokens, metrics.entropy, metrics.prob = 4.0, 1.0 + rank, 2.0 + 2 * rank
@@ -259,6 +264,7 @@ def test_sums_and_maxima_are_taken_over_the_processes():
         assert record["loss"] == 0.25 + 1.25
         assert (record["policy/clip_frac_low"], record["policy/clip_frac_high"]) == (3 / 10, 3 / 10)
         assert (record["policy/clip_frac_dual"], record["policy/kl_old"]) == (8 / 10, -7 / 10)
+        assert (record["policy/clip_high_prob"], record["policy/clip_high_prob_max"]) == (1.25 / 3, 0.5)
         assert record["policy/ratio_max"] == 3.0
         assert record["time/rollout_s"] == 2.0
         assert (record["policy/entropy"], record["policy/mean_prob"]) == (3 / 8, 6 / 8)
