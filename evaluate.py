@@ -28,6 +28,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from dapo_ref.config import Config, StrictParser, read_config
+from dapo_ref.data.mixture import split_sources
 from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
@@ -226,7 +227,7 @@ def main(argv: Sequence[str]) -> None:
     config = evaluation_config(options)
     require_machine(config)
     tokenizer = load_tokenizer(config.model_dir)
-    sources = options.data or [config.data]
+    sources = options.data or split_sources(config.data)
     tasks, repeats = load_tasks(sources, config, tokenizer, options.limit)
     if not options.samples_per_problem and repeats > 1:
         config = dataclasses.replace(config, **of_samples(repeats))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from dapo_ref.data import keep_short_prompts, load_problems
+from dapo_ref.data import keep_short_prompts, load_data
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, next_round_size, pass_rate_within
@@ -151,7 +151,7 @@ def main(argv: Sequence[str]) -> None:
     objective = build_objective(config)
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
-    problems = load_problems(config.data, prompt_template=config.prompt_template, layout=config.layout)
+    problems = load_data(config)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
     held_out = load_eval_tasks(config, tokenizer)
     folder = RunFolder(Path(config.output_dir))

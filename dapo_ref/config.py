@@ -54,7 +54,14 @@ class Config:
 
     # --- Model and data -------------------------------------------------------------------------------------
     model: str = option("tiny", "HF directory or hub name; `tiny` is the embedded one [paper: Qwen2.5-32B]")
-    data: str = option("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
+    data: str = option(
+        "tiny:train",
+        "file, TASK:SPLIT or hub name; several with commas [paper: DAPO-Math-17K]",
+    )
+    data_weights: str = option("", "shares of several sources, such as 1, 3")
+    question_column: str = option("", "of the questions; a.b is a field of a column")
+    answer_column: str = option("", "of the answers")
+    answer_pattern: str = option("", "regular expression with one group: #### (.+)")
     prompt_template: str = option(
         DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
     )
@@ -106,10 +113,8 @@ class Config:
     verifier_workers: int = option(1, "processes a rank for symbolic answers, or for reward_function")
     verifier_timeout_s: float = option(5.0, "seconds for one symbolic answer, or one call")
     verifier_memory_mb: int = option(1024, "memory of one of these processes")
-    reward_function: str = option(
-        "", "FILE.py:NAME, your own function, says what is right and what it earns, in place of the verifier"
-    )
-    reward_in_process: bool = option(False, "call it in the training process, where nothing ends a slow call")
+    reward_function: str = option("", "FILE.py:NAME, yours, in place of the verifier")
+    reward_in_process: bool = option(False, "call it in the training process")
 
     # --- Objective (Eq. 8–10, 12) ---------------------------------------------------------------------------
     loss_variant: str = option("dapo", "a row of `objective.VARIANTS`: dapo, gspo, cispo [paper: dapo]")
@@ -190,10 +195,15 @@ class Config:
             sampler="segments",
         )
 
-    @property
-    def layout(self) -> Layout:
-        """How the rows of the data are read."""
-        return Layout(keep_fields=bool(self.reward_function))
+    def layout(self, optional: bool) -> Layout:
+        """How rows are read; optional: a source may lack the named columns."""
+        return Layout(
+            question=self.question_column,
+            answer=self.answer_column,
+            pattern=self.answer_pattern,
+            keep_fields=bool(self.reward_function),
+            optional=optional,
+        )
 
     @property
     def model_dir(self) -> str:
@@ -239,6 +249,15 @@ class Config:
             f"prompt_date must be YYYY-MM-DD, got {self.prompt_date!r}",
         )
         _require("{question}" in self.prompt_template, "prompt_template must contain {question}")
+        _require(
+            not self.answer_pattern or _groups(self.answer_pattern) == 1,
+            f"answer_pattern must be a regular expression with one group, got {self.answer_pattern!r}",
+        )
+        numbers = r"\s*\d+(\.\d+)?\s*"
+        _require(
+            not self.data_weights or re.fullmatch(f"{numbers}(,{numbers})*", self.data_weights) is not None,
+            f"data_weights must be numbers with commas between them, got {self.data_weights!r}",
+        )
 
     def _check_combinations(self) -> None:
         responses = self.prompts_per_step * self.group_size
@@ -363,6 +382,9 @@ class Change:
 # Of one start, not of the run: they are not compared.
 START_KEYS = frozenset({"output_dir", "resume", "allow_config_change"})
 
+# In a file these may be lists.
+LIST_KEYS = frozenset({"data", "data_weights", "eval_data"})
+
 # What a run may change when it is resumed, with the same numbers to the last bit.
 FREE_KEYS = frozenset(
     {
@@ -462,6 +484,8 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise ConfigError(unknown_keys(unknown, str(file), known))
     words = []
     for key, value in content.items():
+        if isinstance(value, list) and key in LIST_KEYS:
+            value = ", ".join(map(str, value))
         if isinstance(value, (list, dict)) or value is None:
             raise ConfigError(f"{file}: {key} must be a single value, got {value!r}")
         words.append(f"--{key}={value}")
@@ -522,6 +546,14 @@ def _leaves(key: str, value: Any) -> list[str]:
     if not isinstance(value, Mapping) or not value:
         return [key]
     return [leaf for name, below in value.items() for leaf in _leaves(f"{key}.{name}", below)]
+
+
+def _groups(pattern: str) -> int:
+    """How many groups a regular expression has; -1 where it is none."""
+    try:
+        return re.compile(pattern).groups
+    except re.error:
+        return -1
 
 
 def _require(condition: bool, message: str) -> None:

@@ -179,7 +179,10 @@ TESTS = {
     "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
     "coming_from.py": ["tests/test_coming_from.py"],
     "own_reward.py": ["tests/test_own_reward.py"],
-    "data/sources.py": ["tests/data/test_parquet_numbers.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
+    "data/mixture.py": ["tests/data/test_layouts.py"],
+    "data/problems.py": ["tests/data/test_layouts.py", "tests/test_own_reward.py"],
+    "layout.py": ["tests/data/test_layouts.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
@@ -1719,7 +1722,42 @@ MUTATIONS = {
         Mutation("no patterns", "fnmatchcase(key, row)", "key == row"),
         Mutation("keys that a command lacks", 'set(ours.split(", ")) <= set(known)', "True"),
     ],
+    "data/mixture.py": [
+        Mutation("weights that do not fit", "len(weights) != len(sources) or min", "min"),
+        Mutation("no weights", "    if weights:\n        parts", "    if False:\n        parts"),
+        Mutation("problems left out", "max(len(part) / weight for", "min(len(part) / weight for"),
+        Mutation("repeats of another source", "if repr(problem.messages) not in seen", "if True"),
+        Mutation("a comma in a name", "if Path(text).exists():", "if False:"),
+    ],
+    "data/problems.py": [
+        Mutation("the first match", "    return found[-1]\n", "    return found[0]\n"),
+        Mutation("fields always", "    if not layout.keep_fields:\n        return {}\n", ""),
+        Mutation(
+            "fields below lists", "isinstance(value, list) and name.isdigit()", "False and name.isdigit()"
+        ),
+        Mutation("a column with a dot", "    if path in row:\n        return row[path]\n", ""),
+        Mutation(
+            "references of a function checked",
+            "if check_references and not layout.keep_fields:",
+            "if check_references:",
+        ),
+    ],
+    "layout.py": [
+        Mutation("always the named columns", "if self.optional and wanted", "if False and wanted"),
+        Mutation(
+            "never the named columns",
+            "not all(has_column(columns, name)",
+            "not all(False and has_column(columns, name)",
+        ),
+    ],
     "data/sources.py": [
+        Mutation("short rows of a table", "if len(cells) != len(names) and cells:", "if False:"),
+        Mutation(
+            "an array by its lines",
+            "_json_rows(path) if _is_array(path) else",
+            "_jsonl_rows(path) if False else",
+        ),
+        Mutation("the first configuration", "[config] if config else []", "[]"),
         Mutation(
             "half as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float32(kind)"
         ),

@@ -7,6 +7,7 @@ verifier can compare.
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -70,8 +71,8 @@ def load_problems(
     doubtful reference is no reason not to train on the rest.
 
     Args:
-        source: a JSONL or parquet file, `TASK:SPLIT[:COUNT]` of a generated task,
-            `reasoning_gym:TASK[:SPLIT[:COUNT]]`, or `org/name[:SPLIT]` of the hub.
+        source: a JSONL, JSON, CSV or parquet file, `TASK:SPLIT[:COUNT]` of a generated task,
+            `reasoning_gym:TASK[:SPLIT[:COUNT]]`, or `org/name[[:CONFIG]:SPLIT]` of the hub.
         prompt_template: wraps a bare question at `{question}`; prompts in chat format stay as they are.
         check_references: whether every reference must verify against itself.
         layout: how rows are read.
@@ -150,17 +151,64 @@ def _without_repeats(
 
 
 def _problem(row: Row, address: str, prompt_template: str, layout: Layout) -> Problem:
-    require_layout(list(row), address)
+    require_layout(list(row), address, layout)
+    layout = layout.of(row)
+    if layout.named:
+        return _named_problem(row, address, prompt_template, layout)
     if _is_chat(row):
-        reference = _ground_truth(row["reward_model"], address, layout)
+        reference = _picked(_ground_truth(row["reward_model"], address, layout), address, layout)
         fields = _fields(row, ("prompt", "reward_model"), layout)
         return Problem(_chat(row["prompt"], address), reference, address, fields)
     key = "question" if row.get("question") is not None or "problem" not in row else "problem"
     question = _text(row[key], key, row, address).strip()
-    content = prompt_template.replace("{question}", question)  # not str.format: LaTeX is full of braces
-    reference = _answer(row["answer"], "answer", row, address, layout)
+    reference = _picked(_answer(row["answer"], "answer", row, address, layout), address, layout)
     fields = _fields(row, (key, "answer"), layout)
-    return Problem(({"role": "user", "content": content},), reference, address, fields)
+    return Problem(_asked(question, prompt_template), reference, address, fields)
+
+
+def _asked(question: str, prompt_template: str) -> tuple[dict[str, str], ...]:
+    content = prompt_template.replace("{question}", question)  # not str.format: LaTeX is full of braces
+    return ({"role": "user", "content": content},)
+
+
+def _named_problem(row: Row, address: str, prompt_template: str, layout: Layout) -> Problem:
+    """A problem by the columns that the configuration names; the question may be chat messages."""
+    standard = next((name for name in ("question", "problem") if row.get(name) is not None), "question")
+    paths = (layout.question or standard, layout.answer or "answer")
+    question, answer = (value_at(row, path) for path in paths)
+    if isinstance(question, list):
+        messages = _chat(question, address, paths[0])
+    else:
+        messages = _asked(_text(question, paths[0], row, address).strip(), prompt_template)
+    reference = _picked(_answer(answer, paths[1], row, address, layout), address, layout)
+    return Problem(messages, reference, address, _fields(row, [p.split(".")[0] for p in paths], layout))
+
+
+def value_at(row: Row, path: str) -> Any:
+    """The value of a column, or of a field below one (`answer.value`, `answers.0`); None if there is none."""
+    if path in row:
+        return row[path]
+    value: Any = row
+    for name in path.split("."):
+        if isinstance(value, list) and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        elif isinstance(value, dict):
+            value = value.get(name)
+        else:
+            return None
+    return value
+
+
+def _picked(reference: str, address: str, layout: Layout) -> str:
+    """What the last match of the pattern has in its group; the whole reference without a pattern."""
+    if not layout.pattern:
+        return reference
+    found = [match[1].strip() for match in re.finditer(layout.pattern, reference) if match[1]]
+    if not found or not found[-1]:
+        raise DataError(
+            f"{address}: answer_pattern {layout.pattern!r} matches nothing in {_shown(reference)}"
+        )
+    return found[-1]
 
 
 def _fields(row: Row, used: Sequence[str], layout: Layout) -> dict[str, Any]:
@@ -186,19 +234,19 @@ def _asks_for_answer(problem: Problem) -> bool:
     return "answer:" in text or "boxed" in text
 
 
-def _chat(prompt: Any, address: str) -> tuple[dict[str, str], ...]:
+def _chat(prompt: Any, address: str, column: str = "prompt") -> tuple[dict[str, str], ...]:
     """verl's `prompt`, reduced to role and content (parquet fills other fields with nulls)."""
     if not isinstance(prompt, list) or not prompt or not all(isinstance(message, dict) for message in prompt):
         raise DataError(
-            f"{address}: `prompt` must be a list of chat messages {{role, content}}, found {_shown(prompt)}"
+            f"{address}: `{column}` must be a list of chat messages {{role, content}}, found {_shown(prompt)}"
         )
     messages = tuple(
-        {key: _text(message.get(key), key, message, f"{address}: `prompt`") for key in ("role", "content")}
+        {key: _text(message.get(key), key, message, f"{address}: `{column}`") for key in ("role", "content")}
         for message in prompt
     )
     if messages[-1]["role"] == "assistant":
         raise DataError(
-            f"{address}: `prompt` ends with an assistant message; the last must ask for a response"
+            f"{address}: `{column}` ends with an assistant message; the last must ask for a response"
         )
     return messages
 

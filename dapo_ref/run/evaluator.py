@@ -57,7 +57,7 @@ def load_tasks(
         raise ConfigError(f"expected one or several different data sets, got {list(sources)}")
     tasks, repeats = [], 1
     for name, source in zip(data_names(sources), sources, strict=True):
-        problems, counts = read_problems(source, config.prompt_template, layout=config.layout)
+        problems, counts = read_problems(source, config.prompt_template, layout=config.layout(optional=True))
         report(source, problems, counts)
         if counts.times > 1:
             log.info("%s: each problem stands there %d times; sampled once each", source, counts.times)
