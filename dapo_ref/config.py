@@ -8,6 +8,7 @@ An unknown key is an error that names the nearest known one, or ours for a key o
 
 import dataclasses
 import difflib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +54,9 @@ class Config:
     """Everything a run depends on. `[paper: …]` marks the values of arXiv 2503.14476v1, §4.1."""
 
     # --- Model and data -------------------------------------------------------------------------------------
-    model: str = option("tiny", "HF directory or hub name; `tiny` is the embedded one [paper: Qwen2.5-32B]")
+    model: str = option(
+        "tiny", "HF directory, hub name or run folder; `tiny` is the embedded one [paper: Qwen2.5-32B]"
+    )
     data: str = option(
         "tiny:train",
         "file, TASK:SPLIT or hub name; several with commas [paper: DAPO-Math-17K]",
@@ -134,6 +137,11 @@ class Config:
     )
     unbiased_std: bool = option(True, "Bessel-corrected std in Eq. 9 (D2) [recipe: true]")
     dual_clip: float = option(0.0, "c of the authors' dual clip (D3); 0 is off [paper: none, recipe: 10]")
+
+    importance_correction: Literal["none", "truncated"] = option(
+        "none", "or weigh each token by min(π_old / π_sampler, importance_cap) [paper: none]"
+    )
+    importance_cap: float = option(2.0, "C of importance_correction truncated")
 
     # --- Optimisation ---------------------------------------------------------------------------------------
     responses_per_update: int = option(512, "mini-batch of one optimiser update, in responses [paper: 512]")
@@ -244,6 +252,7 @@ class Config:
             self.dual_clip == 0 or self.dual_clip > 1,
             f"dual_clip must be above 1, or 0 for off, got {self.dual_clip}",
         )
+        _require(self.importance_cap >= 1, f"importance_cap must be at least 1, got {self.importance_cap}")
         _require(
             not self.prompt_date or re.fullmatch(r"\d{4}-\d{2}-\d{2}", self.prompt_date) is not None,
             f"prompt_date must be YYYY-MM-DD, got {self.prompt_date!r}",
@@ -260,16 +269,14 @@ class Config:
         )
 
     def _check_combinations(self) -> None:
-        responses = self.prompts_per_step * self.group_size
+        batch = self.prompts_per_step * self.group_size
+        minis = [batch // n for n in range(1, self.prompts_per_step + 1) if self.prompts_per_step % n == 0]
+        near = sorted(minis, key=lambda size: abs(size - self.responses_per_update))[:2]
         _require(
-            responses % self.responses_per_update == 0,
-            f"responses_per_update ({self.responses_per_update}) must divide prompts_per_step × group_size "
-            f"({self.prompts_per_step} × {self.group_size} = {responses})",
-        )
-        _require(
-            self.responses_per_update % self.group_size == 0,
-            f"responses_per_update ({self.responses_per_update}) must be a multiple of group_size "
-            f"({self.group_size}): mini-batches hold whole groups",
+            self.responses_per_update in minis,
+            f"responses_per_update ({self.responses_per_update}) must divide the batch of prompts_per_step × "
+            f"group_size ({self.prompts_per_step} × {self.group_size} = {batch}) into mini-batches of whole "
+            f"groups: set it to {' or '.join(map(str, sorted(near)))}",
         )
         _require(
             not (self.dynamic_sampling and self.group_size == 1),
@@ -311,6 +318,16 @@ class Config:
             "reward_function takes the place of the verifier: leave out verifier recipe and compare_recipe",
         )
         _require(
+            self.importance_correction == "truncated" or self.importance_cap == 2,
+            "importance_cap needs importance_correction truncated: without it no token is weighted",
+        )
+        _require(
+            self.importance_correction == "none"
+            or not (self.sampler == "continuous_batching" and self.top_p < 1),
+            "importance_correction truncated with sampler continuous_batching needs top_p 1: below that the "
+            "sampler does not tell its probabilities",
+        )
+        _require(
             not (self.sampler == "continuous_batching" and self.rollout_weights == "sharded"),
             "sampler continuous_batching needs rollout_weights gathered",
         )
@@ -326,8 +343,20 @@ class Config:
 
 
 def resolve_model(model: str) -> str:
-    """A model's directory or hub name; `tiny` names the one that ships with this package."""
-    return str(Path(__file__).parent / "tiny" / "model") if model == "tiny" else model
+    """A model's directory or hub name; `tiny` names the one that ships with this package, and a run folder
+    the model that it exported.
+
+    Raises:
+        ConfigError: a run that has no model yet.
+    """
+    if model == "tiny":
+        return str(Path(__file__).parent / "tiny" / "model")
+    folder = Path(model)
+    if not (folder / "config.yaml").is_file() or (folder / "config.json").is_file():
+        return model
+    if not (folder / "model").is_dir():
+        raise ConfigError(f"model: {model} is a run that has no {folder / 'model'} yet")
+    return str(folder / "model")
 
 
 def load_config(argv: Sequence[str]) -> Config:
@@ -346,7 +375,12 @@ def load_config(argv: Sequence[str]) -> Config:
     """
     parser = StrictParser(Config, prog="train.py", description="Train a model with DAPO.")
     parser.add_argument(
-        "--config", nargs="+", default=[], metavar="FILE", help="YAML, later override earlier"
+        "--config",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="YAML, later override earlier",
     )
     given = parser.parse_given(argv)
     files = given.pop("config", [])
@@ -358,6 +392,12 @@ def load_config(argv: Sequence[str]) -> Config:
     values |= given
     if not values.get("output_dir"):
         values["output_dir"] = str(Path("runs") / (Path(files[0]).stem if files else "default"))
+    for key in {"model", "data", "output_dir"} & values.keys():
+        values[key] = os.path.expanduser(values[key])
+    if values.get("eval_data"):  # separated by commas
+        values["eval_data"] = re.sub(
+            r"[^,\s][^,]*", lambda part: os.path.expanduser(part[0]), values["eval_data"]
+        )
     return Config(**values)
 
 
@@ -462,13 +502,32 @@ class StrictParser(HfArgumentParser):
                 self._option_string_actions.pop(option)
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without its surprises: a key twice, where the last would win, `010` as 8 and `off` as false."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands there twice")
+        return super().construct_mapping(node, deep)
+
+    def construct_word(self, node: Any) -> str:
+        """A word as it is written; the key's own type reads it, `010` as ten and `1:30` not at all."""
+        return str(node.value)
+
+
+for _tag in ("int", "float", "bool", "timestamp"):
+    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _StrictLoader.construct_word)
+
+
 def _read_file(file: Path) -> dict[str, Any]:
     """One YAML file as checked values.
 
     They go through the command line's parser: `1e-6`, a string to YAML, is a number to it, and a value of the
     wrong kind is refused in the same words."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), _StrictLoader)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

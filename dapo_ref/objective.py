@@ -16,6 +16,10 @@
     centred           R − mean                                                         Dr. GRPO
     leave_one_out     R − mean of the others                                           RLOO
 
+    importance_correction   each token's surrogate times                               from
+    none                    1                                                          Eq. 10
+    truncated               min(π_old / π_sampler, importance_cap)                     TIS
+
 With the paper's configuration the objective *is* `loss.dapo_loss`. To train with another loss, add a function
 to `loss_variants.py` and a row to `VARIANTS`, and name it in the configuration (`loss_variant: NAME`); see
 docs/extending.md.
@@ -49,6 +53,7 @@ from dapo_ref.loss_variants import (
     gspo_surrogate,
     leave_one_out_advantages,
     sequence_ratio,
+    truncated_importance_weight,
 )
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 
@@ -178,9 +183,17 @@ def build_objective(config: Config) -> Objective:
         surrogate = variant.surrogate(logprobs, _old(micro), micro.advantages, micro.response_mask, **clip)
         if config.dual_clip:
             surrogate = dual_clip(surrogate, micro.advantages, config.dual_clip)
+        if weighted:
+            assert micro.sampler_logprobs is not None
+            surrogate = surrogate * truncated_importance_weight(
+                _old(micro), micro.sampler_logprobs, micro.response_mask, config.importance_cap
+            )
         return -aggregate(surrogate, micro, mini, config)
 
-    paper = variant is VARIANTS["dapo"] and aggregate is _by_minibatch and not config.dual_clip
+    weighted = config.importance_correction == "truncated"
+    paper = (
+        variant is VARIANTS["dapo"] and aggregate is _by_minibatch and not config.dual_clip and not weighted
+    )
     return Objective(dapo if paper else other, variant.ratio, **clip, clip_ratio_c=config.dual_clip)
 
 

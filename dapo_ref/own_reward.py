@@ -14,12 +14,13 @@ A worker imports this module, so torch is not imported here.
 """
 
 import importlib.util
+import json
 import logging
 import math
+import os
 import re
 import resource
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from types import ModuleType
 from typing import Any
 
 from dapo_ref.errors import ConfigError
-from dapo_ref.verifier import worker as protocol
+from dapo_ref.verifier.worker import ALARM_AFTER_S
 from dapo_ref.verifier.workers import WorkerPool
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ WRONG = -1.0
 MAX_REWARD = 1e30  # far inside float32, so that no mean or std of a group overflows
 _NAME = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
 _LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from dapo_ref.own_reward import main; "
-_LAUNCH += "main(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5])"
+_LAUNCH += "main(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +179,8 @@ class OwnReward(WorkerPool):
     def __init__(
         self, spec: str, *, in_process: bool, workers: int, timeout_s: float, memory_mb: int
     ) -> None:
-        super().__init__(workers, timeout_s, memory_mb)
+        super().__init__(_LAUNCH, workers, timeout_s, memory_mb, [spec])
         self._function = load(spec)  # here, too, so that what is wrong with it is said before anything starts
-        self._spec = spec
         self._in_process = in_process
         self._shown = False
 
@@ -191,7 +191,7 @@ class OwnReward(WorkerPool):
             with self._lock:
                 if self._closed:
                     raise RuntimeError("the pool is closed")
-                self._waiting.append(ticket)
+                self._pending[ticket] = None
                 self._advance(wait=False)
         return ticket
 
@@ -212,37 +212,36 @@ class OwnReward(WorkerPool):
             )
         return ticket.outcome
 
-    def _launch(self) -> list[str]:
-        return [_LAUNCH, str(self.memory_mb), str(self.timeout_s), self._spec]
-
     def _message(self, task: Ticket) -> object:
         return task.message
 
-    def _replied(self, task: Ticket, reply: object) -> None:
-        assert isinstance(reply, list)
-        task.outcome = Outcome(*reply)
+    def _replied(self, task: Ticket, line: str) -> None:
+        self._finish(task, Outcome(*json.loads(line)))
 
     def _lost(self, task: Ticket, killed: bool) -> None:
         seconds = f"took longer than verifier_timeout_s = {self.timeout_s:g} seconds"
         why = seconds if killed else f"its process died; verifier_memory_mb is {self.memory_mb}"
-        task.outcome = Outcome(False, WRONG, why, timed_out=killed)
+        self._finish(task, Outcome(False, WRONG, why, timed_out=killed))
+
+    def _finish(self, task: Ticket, outcome: Outcome) -> None:
+        del self._pending[task]
+        task.outcome = outcome
 
 
-def main(fd: int, memory_mb: int, timeout_s: float, spec: str) -> None:
-    """The process side: answers [prompt, response, reference, fields] until the parent closes the socket."""
-    sock = socket.socket(fileno=fd)
+def main(memory_mb: int, timeout_s: float, spec: str) -> None:
+    """The process side: answers [prompt, response, reference, fields], a line of JSON each, until the input
+    ends."""
+    tasks, replies = os.fdopen(os.dup(0), encoding="ascii"), os.fdopen(os.dup(1), "w", encoding="ascii")
+    with open(os.devnull, "rb") as nothing:  # neither the function nor what it starts reads tasks
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)  # nor writes between the replies
     function = load(spec)
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        protocol.send_message(sock, "ready")
-        while True:
-            message = protocol.receive_message(sock)
-            assert isinstance(message, list)
-            signal.setitimer(signal.ITIMER_REAL, timeout_s + protocol.ALARM_AFTER_S)
-            found = call(function, *message)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            protocol.send_message(sock, [found.right, found.reward, found.failure])
-    except (EOFError, ConnectionError):
-        return
+    print("ready", file=replies, flush=True)
+    for line in tasks:
+        signal.setitimer(signal.ITIMER_REAL, timeout_s + ALARM_AFTER_S)
+        found = call(function, *json.loads(line))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps([found.right, found.reward, found.failure]), file=replies, flush=True)

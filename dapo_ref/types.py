@@ -4,8 +4,11 @@ Dimension key: B responses of a batch in group order, G of a group.
 """
 
 import math
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from dapo_ref.data import Problem
@@ -24,7 +27,8 @@ class Rollout:
         verdict: what the verifier said; None until it is asked.
         reward: Rᵢ, the rule reward of Eq. 7 with what is added to it; nan until it is computed.
         own: what the configured reward function said; None without one.
-        mean_prob: of its tokens under the policy; nan but in an evaluation.
+        logprobs: log π of each token as the sampler had it, at the temperature of sampling and before a
+            nucleus is cut; empty where the sampler does not tell. `==` does not see them.
     """
 
     response_ids: list[int]
@@ -33,12 +37,18 @@ class Rollout:
     verdict: Verdict | None = None
     reward: float = math.nan
     own: Outcome | None = None
-    mean_prob: float = math.nan
+    logprobs: Sequence[float] = field(default_factory=lambda: array("f"), compare=False, repr=False)
 
     @property
     def correct(self) -> bool:
         """Whether the answer is equivalent to the reference (Eq. 7)."""
         return self.verdict is not None and self.verdict.correct
+
+    @property
+    def mean_prob(self) -> float:
+        """Mean probability of the tokens; nan where the sampler does not tell."""
+        probs = torch.tensor(list(self.logprobs)).exp().tolist()
+        return sum(probs) / len(probs) if probs else math.nan
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,7 @@ class Batch:
 
     Attributes:
         prompt_ids, response_ids: B lists of tokens.
+        sampler_logprobs: B lists, log π of the response's tokens as the sampler had them; may be empty.
         lengths: [B] |oᵢ|.
         filtered: [B] bool, left out of the loss by overlong filtering (§3.4); all False without it.
         group_index: [B] which group a response belongs to, from 0 up.
@@ -65,6 +76,7 @@ class Batch:
 
     prompt_ids: list[list[int]]
     response_ids: list[list[int]]
+    sampler_logprobs: list[Sequence[float]]
     lengths: Tensor
     filtered: Tensor
     group_index: Tensor

@@ -84,11 +84,6 @@ TESTS = {
         "tests/verifier/test_kinds.py",
         "tests/verifier/test_notation.py",
     ],
-    "verifier/cursor.py": [
-        "tests/verifier/test_parse.py",
-        "tests/verifier/test_exact.py",
-        "tests/verifier/test_attacks.py",
-    ],
     "verifier/expression.py": [
         "tests/verifier/test_parse.py",
         "tests/verifier/test_kinds.py",
@@ -131,8 +126,7 @@ TESTS = {
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
     ],
-    "verifier/judging.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
-    "verifier/pool.py": ["tests/verifier/test_pool.py"],
+    "verifier/pool.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
     "verifier/worker.py": ["tests/verifier/test_pool.py"],
     "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
@@ -140,32 +134,38 @@ TESTS = {
     "run/tokens.py": ["tests/run/test_tokens.py"],
     "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
-    "evaluation.py": ["tests/test_evaluation.py"],
+    "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
     "compare.py": ["tests/test_evaluation.py"],
     "run/evaluator.py": ["tests/run/test_evaluator.py"],
     "evaluate.py": ["tests/run/test_evaluator.py"],
     "report/data.py": ["tests/test_report.py"],
     "report/page.py": ["tests/test_report.py"],
     "report/command.py": ["tests/test_report.py"],
+    "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
+    "policy/pretrained.py": ["tests/run/test_export.py"],
     "distributed/engine.py": [
         "tests/distributed/test_engine.py",
         "tests/run/test_export.py",
         "tests/distributed/test_distributed.py",
     ],
-    "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
+    "distributed/accelerator.py": [
+        "tests/distributed/test_accelerator.py",
+        "tests/distributed/test_distributed.py",
+    ],
+    "plan.py": ["tests/test_plan.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
-    "policy/batching.py": ["tests/policy/test_batching.py"],
+    "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
-    "policy/rollout.py": ["tests/policy/test_rollout.py"],
+    "policy/rollout.py": ["tests/policy/test_rollout.py", "tests/policy/test_sampler_gap.py"],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
     "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
@@ -305,11 +305,11 @@ MUTATIONS = {
     ],
     "verifier/textual.py": [
         Mutation("digits of other scripts", "return str(digit)", "return char"),
-        Mutation("superscripts beside the base", 'lambda m: "^{" +', 'lambda m: "{" +'),
+        Mutation("superscripts beside the base", '(_SUPERSCRIPTS, "^")', '(_SUPERSCRIPTS, "")'),
         Mutation(
             "invisible characters are nothing",
-            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", " ")',
-            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", "")',
+            'return " " if unicodedata.category(char)',
+            'return "" if unicodedata.category(char)',
         ),
     ],
     "verifier/tokens.py": [
@@ -326,13 +326,19 @@ MUTATIONS = {
             r',\d{1,2}|(?:\.\d{3}){2,})", re.ASCII',
             r',\d{1,2}|(?:\.\d{3}){1,})", re.ASCII',
         ),
-        Mutation("a sign in braces is lost", '            self.emit("op", sign[1])\n', ""),
+        Mutation("a sign in braces is lost", 'self.emit("op", group[1])', "pass"),
         Mutation(
             "any word is a unit",
             'return self.after_value() and (word == "per" or vocabulary.is_unit_word(word))',
             "return self.after_value()",
         ),
         Mutation("no bound on tokens", "if len(self.tokens) >= MAX_TOKENS:", "if False:"),
+        Mutation(
+            "the period one digit late",
+            "(10 ** len(period) - 1) * 10**shift",
+            "(10 ** len(period) - 1) * 10 ** (shift + 1)",
+        ),
+        Mutation("a period without its integer part", 'Fraction(start + "0") +', 'Fraction("0") +'),
     ],
     "verifier/vocabulary.py": [
         Mutation(
@@ -343,35 +349,24 @@ MUTATIONS = {
         Mutation("units without plurals", 'word.removesuffix("s"), ', ""),
         Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
     ],
-    "verifier/cursor.py": [
-        Mutation(
-            "the period one digit late",
-            "(10 ** len(period) - 1) * 10**shift",
-            "(10 ** len(period) - 1) * 10 ** (shift + 1)",
-        ),
-        Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
-        Mutation("a period without its integer part", 'Fraction(start + "0") +', 'Fraction("0") +'),
-    ],
     "verifier/expression.py": [
+        Mutation("quotients from the right", '"/": (3, 4, "div")', '"/": (3, 3, "div")'),
+        Mutation("a sign binds before a power", 'SIGNS = {"+": 4, "-": 4', 'SIGNS = {"+": 4, "-": 6'),
+        Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
         Mutation(
-            "quotients from the right",
-            'left = times(left, right) if op == "*"',
-            'left = times(left, right) if op in ("*", "div")',
+            "numbers side by side multiply", 'and last.op not in ("pow", "fact"):', 'and last.op == "neg":'
         ),
-        Mutation("numbers side by side multiply", "                self.check_neighbours()\n", ""),
         Mutation("any fraction is mixed", "if 0 < p < q and", "if 0 < p and"),
-        Mutation(
-            "a mixed number subtracts", 'Node("add", (num(value), tail))', 'Node("mul", (num(value), tail))'
-        ),
+        Mutation("a mixed number subtracts", 'Node("add", (value, tail))', 'Node("mul", (value, tail))'),
         Mutation("an arcsine is a reciprocal", "if power == num(-1) and name in", "if False and name in"),
         Mutation(
             "letters after a value are a unit",
-            "if self.unit_follows(left, start) or self.modulus_follows():",
-            'if left.op == "num":',
+            "or self.unit_follows(left, start) or",
+            'or left.op == "num" or',
         ),
     ],
     "verifier/parse.py": [
-        Mutation("half-open as open", "brackets = token.text + closing", 'brackets = token.text + ")"'),
+        Mutation("half-open as open", "Node(opening + closing, inner", 'Node(opening + ")", inner'),
         Mutation(
             "what is left over",
             '        if not self.sees("eof"):\n            raise',
@@ -379,15 +374,14 @@ MUTATIONS = {
         ),
         Mutation(
             "powers of units ignored",
-            "powers[last] = powers.get(last, 0) + sign * (self.unit_power() - 1)",
+            "powers[last] += sign * (self.unit_power() - 1)",
             "self.unit_power()",
         ),
         Mutation(
             "per is times",
-            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = -1',
-            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = 1',
+            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = -1',
+            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = 1',
         ),
-        Mutation("determinants add", "negative(term) if k % 2 else term", "term"),
         Mutation(
             "a minus or plus is a plus or minus",
             'return inner if (part.op == "pm") == upper else',
@@ -402,10 +396,12 @@ MUTATIONS = {
     "verifier/tree.py": [
         Mutation(
             "products nest",
-            'Node("mul", (*left.args, right) if left.op == "mul" else (left, right))',
-            'Node("mul", (left, right))',
+            "Node(op, (*left.args, right) if left.op == op else (left, right))",
+            "Node(op, (left, right))",
         ),
-        Mutation("names in brackets unseen", "return set().union(*map(symbols, node.args))", "return set()"),
+        Mutation(
+            "names in brackets unseen", "for part in walk(node) if part.op", "for part in [node] if part.op"
+        ),
     ],
     "verifier/exact.py": [
         Mutation(
@@ -421,23 +417,25 @@ MUTATIONS = {
     "verifier/names.py": [
         Mutation(
             "a multiple is a name",
-            "        and is_symbol(node.args[0])\n",
-            "        and any(map(is_symbol, node.args))\n",
+            'if node.op != "mul" or not is_symbol(node.args[0]):',
+            'if node.op != "mul" or not any(map(is_symbol, node.args)):',
         ),
         Mutation(
             "names of a tuple ignored",
-            "[named[name] for name in sorted(named, key=str)] if named",
-            "list(named.values()) if named",
+            "[named[name] for name in sorted(named, key=str)] or",
+            "list(named.values()) or",
         ),
         Mutation(
             "any two names",
-            "    return (values[0] and applied[1]) or (values[1] and applied[0])",
-            "    return True",
+            'return a == r or "text" in',
+            'return True or "text" in',
         ),
     ],
     "verifier/compare.py": [
         Mutation("units ignored", "if a_unit and r_unit and a_unit != r_unit:", "if False:"),
-        Mutation("3 : 1 is 3", "            or is_integer(value)\n", ""),
+        Mutation(
+            "3 : 1 is 3", "or not is_expression(value) or is_integer(value):", "or not is_expression(value):"
+        ),
         Mutation(
             "an inequality may turn",
             "return (op if ratio > 0 else turned) == r.args[0].args[0]",
@@ -445,15 +443,19 @@ MUTATIONS = {
         ),
         Mutation(
             "a chain need not agree",
-            "if any(not self.same(value, values[-1]) for value in values[:-1]):",
-            "if False:",
+            "return values[-1] if all(self.same(value, values[-1]) for value in values[:-1]) else None",
+            "return values[-1]",
         ),
         Mutation(
             "percent is a hundredth of an integer",
             "return is_integer(plain) is not True and self.equal(a, r)",
             "return self.equal(a, r)",
         ),
-        Mutation("sets with elements left", "return not remaining", "return True"),
+        Mutation(
+            "sets with elements left",
+            "return all(any(self.same(x, y) for x in left) for y in unmatched)",
+            "return True",
+        ),
         Mutation(
             "tuples in any order",
             "return len(left) == len(right) and all(map(self.same, left, right))",
@@ -461,20 +463,14 @@ MUTATIONS = {
         ),
         Mutation(
             "a modulus ignored",
-            '*(Node("mod", node.args) for node in (a, r))',
-            '*(Node("mod", a.args) for node in (a, r))',
+            'self.equal(Node("mod", a.args), Node("mod", r.args))',
+            'self.equal(Node("mod", a.args), Node("mod", a.args))',
         ),
         Mutation(
             "a number in a sum with degrees",
             "return all(map(in_degrees, node.args))",
             "return any(map(in_degrees, node.args))",
         ),
-        Mutation(
-            "numbers and matrices add",
-            'wanted = len(args) if node.op == "add" else 1',
-            'wanted = count if node.op == "add" else 1',
-        ),
-        Mutation("a quotient by a matrix", 'or (node.op == "div" and args[0].op != "matrix"):', "or False:"),
     ],
     "verifier/algebra.py": [
         Mutation("constants at few digits", "SURE_DIGITS = 1_000", "SURE_DIGITS = 30"),
@@ -484,6 +480,9 @@ MUTATIONS = {
             "return value",
         ),
         Mutation("expansion not consulted", "difference = expanded(difference)", "difference = difference"),
+        Mutation("numbers and matrices add", "len(shapes) == len(args) and", "len(shapes) and"),
+        Mutation("determinants are traces", 'args[0].det(method="berkowitz")', "args[0].trace()"),
+        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase):", "and True:"),
         Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
         Mutation(
             "infinities are equal",
@@ -494,7 +493,7 @@ MUTATIONS = {
     "verifier/sets.py": [
         Mutation(
             "open and closed alike",
-            "return bool(flags) and same_value(left.start",
+            "return bool(same_kind) and same_value(left.start",
             "return same_value(left.start",
         ),
         Mutation(
@@ -509,25 +508,19 @@ MUTATIONS = {
             "join = sympy.Intersection",
         ),
     ],
-    "verifier/judging.py": [
+    "verifier/pool.py": [
         Mutation(
             "boxes although switched off for one",
-            "answer = extract_answer(response, boxed=boxed)",
-            "answer = extract_answer(response)",
+            "extract_answer(response, boxed=boxed), reference",
+            "extract_answer(response), reference",
         ),
-    ],
-    "verifier/pool.py": [
         Mutation("timeouts remembered", "if status is not Status.TIMEOUT:", "if True:"),
         Mutation("killed is too big", "Status.TIMEOUT if killed else Status.TOO_BIG", "Status.TIMEOUT"),
-        Mutation(
-            "equal tasks run twice",
-            "if key not in self._pending:  # equal",
-            "if key not in self._pending or self._waiting.append(key):  # equal",
-        ),
     ],
     "verifier/workers.py": [
         Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
-        Mutation("a worker a case", "min(self.workers, unfinished)", "unfinished"),
+        Mutation("a worker a case", "min(self.workers, len(self._pending))", "len(self._pending)"),
+        Mutation("equal tasks run twice", "if key not in under_way), None)", "if True), None)"),
     ],
     "verifier/worker.py": [
         Mutation(
@@ -556,6 +549,8 @@ MUTATIONS = {
         Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
     ],
     "run/health.py": [
+        Mutation("any gap is well", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 9'),
+        Mutation("every gap warns", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 0.04'),
         Mutation("said again", "self._said.add(rule.text)", "pass"),
         Mutation("greatest for median", "statistics.median(before)", "max(before)"),
         Mutation("one step is enough", "len(recent) == rule.steps and", "recent and"),
@@ -574,9 +569,9 @@ MUTATIONS = {
             "input_ids.shape[1] - self._starts",
             "0 * self._starts + input_ids.shape[1]",
         ),
-        Mutation("probability after the cut", "logprobs.gather(1", "scores.log_softmax(-1).gather(1"),
     ],
     "evaluation.py": [
+        Mutation("lengths of what was not asked", 'if not row.get("too_long")', "if True"),
         Mutation("error over samples", "values.std() / math.sqrt(len(values))", "values.std() / len(values)"),
         Mutation("ties count whole", "(0 in first) / len(first)", "float(0 in first)"),
         Mutation(
@@ -589,9 +584,13 @@ MUTATIONS = {
         Mutation("not paired", "mean_and_error(b.double() - a.double())", "mean_and_error(b.double())"),
         Mutation("one degree too many", "t_quantile(len(a) - 1)", "t_quantile(len(a))"),
         Mutation("by number", '(name, s[0]["prompt"], s[0]["reference"]): s', "(name, str(_)): s"),
+        Mutation("a run is no evaluation", 'places = (folder, folder / "evaluation")', "places = (folder,)"),
         Mutation("pass of different k", 'figure == "pass" and sizes[0] != sizes[1]', "False"),
     ],
     "run/evaluator.py": [
+        Mutation("too long asked", "if not task.too_long]", "]"),
+        Mutation("too long forgotten", "[*rows, *missing]", "rows"),
+        Mutation("too long for nobody", "too_long=ids is None", "too_long=False"),
         Mutation("limit of problems ignored", "problems[: limit or None]", "problems"),
         Mutation("seed left out", "key_of(self._seed, *parts, sample)", "key_of(0, *parts, sample)"),
         Mutation("samples alike", "key_of(self._seed, *parts, sample)", "key_of(self._seed, *parts)"),
@@ -601,11 +600,24 @@ MUTATIONS = {
         Mutation("shares uneven", "(-len(parts) % world_size)", "0"),
     ],
     "evaluate.py": [
+        Mutation("zero is not given", "key in known and value is not None", "key in known and value"),
+        Mutation("temperature 0", "if options.temperature == 0:", "if False:"),
+        Mutation(
+            "no samples is 32",
+            "DEFAULT_SAMPLES if options.samples_per_problem is None else options.samples_per_problem",
+            "options.samples_per_problem or DEFAULT_SAMPLES",
+        ),
+        Mutation("broken prompts.json", "except (OSError, ValueError) as error:", "except OSError as error:"),
+        Mutation("date of a stopped evaluation", 'found.get("prompt_date") or ""', '""'),
+        Mutation("other prompts than trained", "dataclasses.replace(base, **trained_prompts(model))", "base"),
+        Mutation("exported model without its run", "of_model if is_exported else None", "None"),
+        Mutation("negative limit", "if options.limit < 0:", "if False:"),
         Mutation("results written over", 'if (self.path / "results.json").exists():', "if False:"),
+        Mutation("results beside weights", "if model := model_around(self.path):", "if model := None:"),
         Mutation("other settings go on", "if settings[key] != before.get(key)]", "if False]"),
         Mutation("half a problem counts", 'len(counts[row["data"], row["problem"]]) == k', "True"),
         Mutation("finished sampled again", "(task.data, task.problem) not in done", "True"),
-        Mutation("samples ignored", "options.samples_per_problem or DEFAULT_SAMPLES", "DEFAULT_SAMPLES"),
+        Mutation("samples ignored", " else options.samples_per_problem),", " else DEFAULT_SAMPLES),"),
         Mutation(
             "every process does all",
             "processes.share(chunks(left, evaluator.sampling))",
@@ -621,7 +633,13 @@ MUTATIONS = {
         Mutation("bin off by one", "max(length - 1, 0) // width", "length // width"),
     ],
     "report/page.py": [Mutation("model text as markup", '.replace("<", "\\\\u003c")', "")],
-    "report/command.py": [Mutation("watch draws once", "if now != before:", "if not before:")],
+    "report/command.py": [
+        Mutation("watch draws once", "if now != before:", "if not before:"),
+        Mutation("made before it is looked at", "            require_run(run)\n", "            pass\n"),
+    ],
+    "report/pictures.py": [
+        Mutation("runs of one name are one", "names = run_names(runs)", "names = [run.name for run in runs]"),
+    ],
     "report/static/rollouts.js": [
         Mutation("a filter of the page ignored", "test(group) && (!needle", "(!needle"),
         Mutation("search ignored", "(!needle || holds(group, needle))", "true"),
@@ -632,8 +650,10 @@ MUTATIONS = {
         Mutation("no smoothing", "smoothed(values, state.smooth)", "values"),
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
+    "policy/pretrained.py": [
+        Mutation("buffers left out of the export", "if name in saved}", "if name not in saved}"),
+    ],
     "distributed/engine.py": [
-        Mutation("buffers left out of the export", "if n in saved}", "if n not in saved}"),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -666,13 +686,54 @@ MUTATIONS = {
     ],
     "distributed/accelerator.py": [
         Mutation(
-            "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
+            "accumulated over two steps",
+            '["gradient_accumulation_steps"] = 1',
+            '["gradient_accumulation_steps"] = 2',
+        ),
+        Mutation(
+            "gradients summed in bf16",
+            '"communication_data_type"] = "fp32"',
+            '"communication_data_type"] = None',
         ),
         Mutation(
             "gradient not clipped",
             '["gradient_clipping"] = config.max_grad_norm',
             '["gradient_clipping"] = 0.0',
         ),
+    ],
+    "plan.py": [
+        Mutation("no moments", "width(precision) + 4 + 8 + 4", "width(precision) + 4 + 4"),
+        Mutation("states not shared", "each * shape.parameters / gpus", "each * shape.parameters"),
+        Mutation(
+            "keys without values",
+            "return 2 * width(precision) * shape.layers",
+            "return width(precision) * shape.layers",
+        ),
+        Mutation("no room in the cache", "config.precision) * 9 / 8", "config.precision)"),
+        Mutation("no copy", "size * shape.parameters}", "size}"),
+        Mutation("head without its weight", "(6 if low else 4) *", "(0 if low else 4) *"),
+        Mutation("logits once", "(True, True): 14", "(True, True): 7"),
+        Mutation("norms in bf16", 'norms = 6 if precision == "bf16" else 4', "norms = 2"),
+        Mutation(
+            "checkpoints everywhere", "if config.gradient_checkpointing else saved * (shape.layers - 1)", ""
+        ),
+        Mutation("one layer forgotten", "max(layer, last +", "max(0, last +"),
+        Mutation("head forgotten", "max(layer, last + head_bytes", "max(layer, 0 * head_bytes"),
+        Mutation(
+            "cut short",
+            "max(config.tokens_per_microbatch, longest_row(config))",
+            "config.tokens_per_microbatch",
+        ),
+        Mutation("one more", "    most = 0\n", "    most = 1\n"),
+        Mutation("always fits", "return DOES_NOT_FIT if wrong else 0", "return 0"),
+        Mutation("positions not looked at", "if longest_row(config) > shape.positions > 0:", "if False:"),
+        Mutation("the memory of all", "0.95 * self.memory", "1.0 * self.memory"),
+        Mutation(
+            "hardware of any size",
+            "if _phase(shape, least, machine, phase.name).total > machine.usable:",
+            "if True:",
+        ),
+        Mutation("memory in GiB", "round(given.gpu_memory * GB)", "round(given.gpu_memory * 2**30)"),
     ],
     "distributed/processes.py": [
         Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
@@ -858,6 +919,16 @@ MUTATIONS = {
         ),
         Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
         Mutation("advantage left out", "return weight * advantages *", "return weight *"),
+        # Truncated importance weights
+        Mutation("weight without a cap", ".detach().clamp(max=cap)", ".detach()"),
+        Mutation("weight bounded on both sides", ".clamp(max=cap)", ".clamp(1 / cap, cap)"),
+        Mutation(
+            "weight upside down",
+            "masked_ratio(old_logprobs, sampler_logprobs,",
+            "masked_ratio(sampler_logprobs, old_logprobs,",
+        ),
+        Mutation("a gradient through the weight", ".detach().clamp(max=cap)", ".clamp(max=cap)"),
+        Mutation("any cap", '_require_positive("cap", cap)', '_require_positive("cap", 1.0)'),
         # Dr. GRPO, leave-one-out, dual clip
         Mutation(
             "leave-one-out without its factor", "centred * group_size / max(group_size - 1, 1)", "centred"
@@ -987,6 +1058,9 @@ MUTATIONS = {
         Mutation(
             "dual clip of the recipe always", "micro.advantages, config.dual_clip)", "micro.advantages, 10.0)"
         ),
+        Mutation("weights never reached", "        if weighted:", "        if False:"),
+        Mutation("weights shadowed", "not config.dual_clip and not weighted", "not config.dual_clip"),
+        Mutation("another cap", "micro.response_mask, config.importance_cap", "micro.response_mask, 2.0"),
         Mutation("variant upside down", "return -aggregate(", "return aggregate("),
         Mutation(
             "variants never chosen",
@@ -1021,6 +1095,15 @@ MUTATIONS = {
         ),
     ],
     "policy/batching.py": [
+        # What the sampler tells
+        Mutation(
+            "of another row",
+            "[batch.sampler_logprobs[row] for row in rows]",
+            "batch.sampler_logprobs[: len(rows)]",
+        ),
+        Mutation(
+            "told in part", "if any(len(batch.response_ids[row])", "if all(len(batch.response_ids[row])"
+        ),
         # What is divided by
         Mutation(
             "filtered tokens counted", "batch.lengths[member & ~batch.filtered]", "batch.lengths[member]"
@@ -1144,7 +1227,7 @@ MUTATIONS = {
         Mutation(
             "a token lost at each chunk", "slice(start, start + size)", "slice(start, start + size - 1)"
         ),
-        Mutation("one chunk for all", "CHUNK_ELEMENTS // vocab_size", "CHUNK_ELEMENTS"),
+        Mutation("one chunk for all", "elements // weight.shape[0]", "elements"),
         # Gradients
         Mutation(
             "temperature forgotten in the gradient",
@@ -1245,6 +1328,30 @@ MUTATIONS = {
     ],
     "policy/rollout.py": [
         Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
+        Mutation(
+            "recorded at temperature 1", "scores if self._temperature == 1.0 else", "scores if True else"
+        ),
+        Mutation(
+            "recorded after the cut",
+            "LogitsProcessorList([recorder])",
+            "LogitsProcessorList([TopPLogitsWarper(self.sampling.top_p), recorder])",
+        ),
+        Mutation(
+            "one segment's log-probabilities alone",
+            '.setdefault(row, array("f")).extend(',
+            '.update({row: array("f")}) or self._logprobs[row].extend(',
+        ),
+        Mutation(
+            "log-probabilities of another row", "in zip(index, torch.stack", "in zip(index[::-1], torch.stack"
+        ),
+        Mutation(
+            "log-probabilities beyond the end",
+            'self._logprobs.pop(row, array("f"))[: len(ids)]',
+            'self._logprobs.pop(row, array("f"))',
+        ),
+        Mutation(
+            "after the cut by blocks", "return_logprobs=self.sampling.top_p == 1", "return_logprobs=True"
+        ),
         Mutation("sampled at temperature 1", "temperature=sampling.temperature", "temperature=1.0"),
         Mutation("greedy", "do_sample=True", "do_sample=False"),
         Mutation("the response without its end token", "return ids[: position + 1]", "return ids[:position]"),
@@ -1340,6 +1447,11 @@ MUTATIONS = {
             "bad updates without end", 'if len(list(folder.glob("step_*"))) < MAX_BAD_UPDATES:', "if True:"
         ),
         Mutation("later rollouts stay", "                file.unlink()\n", "                pass\n"),
+        Mutation("a file for a folder", "if self.path.exists() and not self.path.is_dir():", "if False:"),
+        Mutation("inside a model", "if model := model_around(self.path):", "if model := None:"),
+        Mutation("config.json is a model", 'if (folder / "config.json").is_file() and any(', "if any("),
+        Mutation("permission not asked", "if not os.access(above, os.W_OK | os.X_OK):", "if False:"),
+        Mutation("a file above", "        if not above.is_dir():", "        if False:"),
     ],
     "run/preemption.py": [
         Mutation("the second signal unheard", "now - self._first > SAME_S", "False"),
@@ -1565,6 +1677,22 @@ MUTATIONS = {
         Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
         Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
         Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),
+        Mutation("gap with its sign", "float(gap.abs().sum())", "float(gap.sum())"),
+        Mutation("gap over all tokens", "gap[1] / gap[0] if gap[0]", "gap[1] / sampled if gap[0]"),
+        Mutation(
+            "gap at padding", "micro.old_logprobs)[mask].double()", "micro.old_logprobs).flatten().double()"
+        ),
+        Mutation("largest gap of one side", "float(gap.abs().max())", "float((-gap).max())"),
+        Mutation(
+            "KL to the sampler upside down",
+            "self.gap_sum += float(gap.sum())",
+            "self.gap_sum -= float(gap.sum())",
+        ),
+        Mutation(
+            "largest gap for ratio",
+            "ratio_max, high_prob_max, gap_max, *times",
+            "gap_max, high_prob_max, ratio_max, *times",
+        ),
         Mutation("KL for dual clip", "high, dual, log_ratio, sampled", "high, log_ratio, dual, sampled"),
         Mutation(
             "kept for sampled",
@@ -1670,12 +1798,25 @@ MUTATIONS = {
         ),
     ],
     "config.py": [
+        Mutation("the first files dropped", '        action="extend",\n', ""),
+        Mutation("a key twice", "if keys.count(key) > 1:", "if False:"),
+        Mutation(
+            "octal numbers",
+            "        return str(node.value)",
+            "        return str(super().construct_yaml_int(node))",
+        ),
+        Mutation("no as false in a path", '("int", "float", "bool", "timestamp")', '("int", "float")'),
+        Mutation("no home", "os.path.expanduser(values[key])", "values[key]"),
+        Mutation("no home in a list", "os.path.expanduser(part[0])", "part[0]"),
         Mutation(
             "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
         ),
         Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
-        Mutation("indivisible batch", "responses % self.responses_per_update == 0", "True"),
-        Mutation("groups cut by an update", "self.responses_per_update % self.group_size == 0", "True"),
+        Mutation("indivisible batch", "self.responses_per_update in minis,", "True,"),
+        Mutation("a run has no model", 'if not (folder / "model").is_dir():', "if False:"),
+        Mutation("a run is no model", 'return str(folder / "model")', "return model"),
+        Mutation("a run before a model", ' or (folder / "config.json").is_file():', ":"),
+        Mutation("the farthest sizes", "abs(size - self.responses_per_update))[:2]", "size)[:2]"),
         Mutation("group of one", "not (self.dynamic_sampling and self.group_size == 1)", "True"),
         Mutation(
             "cache longer than the cap",
@@ -1782,6 +1923,9 @@ MUTATIONS = {
         Mutation("template left out", "sha256(repr(tokenizer.chat_template).encode())", "sha256()"),
         Mutation("problems left out", 'b"\\0" + repr(problem).encode()', 'b""'),
         Mutation("old checkpoints refused", "known.append(self.items_fingerprint)", "pass"),
+        Mutation("half is too many", "if 2 * len(kept) < len(encoded):", "if 2 * len(kept) <= len(encoded):"),
+        Mutation("none is enough", "if 2 * len(kept) < len(encoded):", "if len(kept) < 0:"),
+        Mutation("not the middle", "lengths[(len(lengths) - 1) // 2]", "lengths[-2]"),
         Mutation("any header accepted", "    if header:", "    if False:"),
         Mutation("the day is not set", "if not prints_date(tokenizer):", "if True:"),
         Mutation(

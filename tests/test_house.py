@@ -31,6 +31,7 @@ ORDER = [
     "objective",
     "scoring",
     "evaluation",
+    "plan",
     "distributed",
     "run",
     "tiny",

@@ -17,8 +17,8 @@ from tests.support import oracle
 from tests.support.oracle import Group, Response, ragged_groups
 
 
-def micro_batch(batch: oracle.Padded, rows: slice = slice(None)) -> MicroBatch:
-    """Some rows."""
+def micro_batch(batch: oracle.Padded, rows: slice = slice(None), sampler: float | None = None) -> MicroBatch:
+    """Some rows; the sampler had their tokens `sampler` nats likelier than π_old."""
     return MicroBatch(
         rows=list(range(len(batch.advantages)))[rows],
         input_ids=torch.zeros(0),
@@ -30,10 +30,13 @@ def micro_batch(batch: oracle.Padded, rows: slice = slice(None)) -> MicroBatch:
         advantages=batch.advantages[rows],
         group_tokens=batch.group_tokens[rows],
         old_logprobs=batch.old_logprobs[rows],
+        sampler_logprobs=None if sampler is None else batch.old_logprobs[rows] + sampler,
     )
 
 
-def loss_of(groups: list[Group], cuts: list[int] | None = None, **values: Any) -> Tensor:
+def loss_of(
+    groups: list[Group], cuts: list[int] | None = None, sampler: float | None = None, **values: Any
+) -> Tensor:
     """The sum of the micro-batches' shares; the whole mini-batch in one if no cuts are given."""
     batch = oracle.pad(groups, extra=1)
     num_responses = len(batch.advantages)
@@ -47,7 +50,7 @@ def loss_of(groups: list[Group], cuts: list[int] | None = None, **values: Any) -
     total = torch.zeros((), dtype=torch.float64)
     for first, last in pairwise([0, *(cuts or []), num_responses]):
         rows = slice(first, last)
-        total += objective(batch.logprobs[rows], micro_batch(batch, rows), mini)
+        total += objective(batch.logprobs[rows], micro_batch(batch, rows, sampler), mini)
     return total
 
 
@@ -118,6 +121,21 @@ def test_gspo_and_cispo_are_those_of_their_papers(groups: list[Group]) -> None:
     gspo = loss_of(groups, loss_variant="gspo", loss_aggregation="sample_level")
     close(gspo, -oracle.gspo_objective(groups, 0.2, 0.28))
     close(loss_of(groups, loss_variant="cispo"), -oracle.cispo_objective(groups, 0.2, 0.28))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "cap"), [(0.3, 2.0), (-0.5, 2.0), (-0.5, 1.2)], ids=["likelier", "less likely", "at the cap"]
+)
+@given(groups=ragged_groups())
+def test_truncated_weights_multiply_the_surrogate(groups: list[Group], sampler: float, cap: float) -> None:
+    """e^−0.3 = 0.74; e^0.5 = 1.65, above a cap of 1.2. After the dual clip, which is unbounded otherwise."""
+    chosen = {"importance_correction": "truncated", "importance_cap": cap}
+    loss = loss_of(groups, sampler=sampler, **chosen)
+    close(loss, -oracle.truncated_objective(groups, sampler, cap, 0.2, 0.28))
+    weight = min(math.exp(-sampler), cap)
+    dual_clipped = loss_of(groups, sampler=sampler, dual_clip=1.1, **chosen)
+    close(dual_clipped, weight * loss_of(groups, dual_clip=1.1).item())
+    close(loss_of(groups, sampler=sampler), -oracle.eq12_objective(groups, 0.2, 0.28))
 
 
 @pytest.mark.parametrize(

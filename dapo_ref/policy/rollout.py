@@ -19,6 +19,7 @@ responses a prompt.
 """
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ from transformers import (
     ContinuousBatchingConfig,
     DynamicCache,
     GenerationConfig,
+    LogitsProcessor,
     LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -109,9 +111,9 @@ def sample_groups(
     """
     rollouts: dict[int, Rollout] = {}
 
-    def finish(row: int, ids: list[int], mean_prob: float) -> None:
+    def finish(row: int, ids: list[int], logprobs: Sequence[float]) -> None:
         (text,) = tokenizer.batch_decode([ids], skip_special_tokens=True)
-        rollouts[row] = Rollout(ids, text, truncated=ids[-1] not in end_ids, mean_prob=mean_prob)
+        rollouts[row] = Rollout(ids, text, truncated=ids[-1] not in end_ids, logprobs=logprobs)
         on_response(prompts[row // size][0], rollouts[row])
 
     size = sampling.group_size
@@ -137,7 +139,7 @@ class _Sampler:
         model: PreTrainedModel,
         sampling: Sampling,
         end_ids: Sequence[int],
-        finish: Callable[[int, list[int], float], None],
+        finish: Callable[[int, list[int], Sequence[float]], None],
         on_token: OnToken,
         keys: Sequence[int] | None,
     ) -> None:
@@ -145,15 +147,14 @@ class _Sampler:
         self.sampling = sampling
         self.end_ids = end_ids
         self.ends = torch.tensor(end_ids, device=model.device)
-        self.each_token = _EachToken(on_token)
+        self.on_token = on_token
         self._finish = finish
         self._keys = None if keys is None else torch.tensor(keys, dtype=torch.int64, device=model.device)
-        self._probs: dict[int, list[float]] = {}  # of each row's tokens so far, where they are drawn by key
+        self._logprobs: dict[int, array[float]] = {}  # of each row's tokens so far
 
     def finish(self, row: int, ids: list[int]) -> None:
         """Hands on a response that has ended."""
-        probs = self._probs.pop(row, [])[: len(ids)]
-        self._finish(row, ids, sum(probs) / len(probs) if probs else math.nan)
+        self._finish(row, ids, self._logprobs.pop(row, array("f"))[: len(ids)])
 
     @torch.no_grad()
     def run(self, prompts: Sequence[list[int]]) -> None:
@@ -214,6 +215,7 @@ class _Sampler:
             max_memory_percent=0.05 if self.model.device.type == "cpu" else None,
             seed=int(torch.randint(2**31, ())),
             drop_unsupported_processors=False,
+            return_logprobs=self.sampling.top_p == 1,  # they are those after the cut to the nucleus
         )
         with self.model.continuous_batching_context_manager(  # type: ignore[operator]
             generation_config=config, continuous_batching_config=batching, timeout=60.0
@@ -222,13 +224,13 @@ class _Sampler:
             row_of = {request: row for row, request in enumerate(requests)}
             while row_of:
                 result = manager.get_result(timeout=1.0)
-                self.each_token.on_token()
+                self.on_token()
                 if result is not None and result.error is not None:
                     raise RuntimeError(f"continuous batching failed: {result.error}")
                 if result is not None and result.is_finished():
-                    self.finish(
-                        row_of.pop(result.request_id), cut_at_end(result.generated_tokens, self.end_ids)
-                    )
+                    row = row_of.pop(result.request_id)
+                    self._logprobs[row] = array("f", result.logprobs)
+                    self.finish(row, cut_at_end(result.generated_tokens, self.end_ids))
                 elif result is None and not manager.is_running():
                     raise RuntimeError("continuous batching ended before all responses had; see the log")
 
@@ -304,32 +306,60 @@ class _Sampler:
         config.max_new_tokens = max_new_tokens
         config.return_dict_in_generate = True
         kwargs.setdefault("synced_gpus", False)
-        criteria: list[StoppingCriteria] = [self.each_token] if stop is None else [stop, self.each_token]
-        kwargs["stopping_criteria"] = StoppingCriteriaList(criteria)
+        recorder = _LogprobRecorder(self.sampling.temperature)
+        criteria = [_EachToken(recorder, self.on_token)]
+        kwargs["stopping_criteria"] = StoppingCriteriaList(criteria if stop is None else [stop, *criteria])
+        kwargs["logits_processor"] = LogitsProcessorList([recorder])
         if kwargs.get("cache") is None:
             kwargs.pop("cache", None)
-        keyed = None
         if self._keys is not None:
             config.do_sample, config.temperature, config.top_p, config.top_k = False, 1.0, 1.0, None
             sampling = self.sampling
             keyed = KeyedSampling(self._keys[list(index)], starts, sampling.temperature, sampling.top_p)
-            kwargs["logits_processor"] = LogitsProcessorList([keyed])
+            kwargs["logits_processor"].append(keyed)
         output = self.model.generate(  # type: ignore[operator]
             input_ids=ids, attention_mask=mask, generation_config=config, **kwargs
         )
-        if keyed is not None:
-            for row, probs in zip(index, torch.stack(keyed.probs, dim=1).tolist(), strict=True):
-                self._probs.setdefault(row, []).extend(probs)
+        for row, logprobs in zip(index, torch.stack(recorder.columns, dim=1).tolist(), strict=True):
+            self._logprobs.setdefault(row, array("f")).extend(logprobs)
         return output
 
 
-class _EachToken(StoppingCriteria):
-    """Calls `on_token` after each token; never stops."""
+class _LogprobRecorder(LogitsProcessor):
+    """Keeps log π of each token that is drawn, π = softmax(z / temperature) before any cut: what is compared
+    with π_old.
 
-    def __init__(self, on_token: OnToken) -> None:
+    Attributes:
+        columns: a tensor [b] for each column drawn so far.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self.columns: list[Tensor] = []
+        self._temperature = temperature
+        self._logprobs: Tensor | None = None
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """Takes note of the logits [b, V]; `generate` asks before temperature and nucleus."""
+        scaled = scores if self._temperature == 1.0 else scores / self._temperature
+        self._logprobs = scaled.log_softmax(dim=-1)
+        return scores
+
+    def drawn(self, tokens: Tensor) -> None:
+        """Takes note of the tokens [b] that were drawn from them."""
+        assert self._logprobs is not None
+        self.columns.append(self._logprobs.gather(1, tokens[:, None]).squeeze(1))
+        self._logprobs = None
+
+
+class _EachToken(StoppingCriteria):
+    """Tells of each column after it is drawn; never stops."""
+
+    def __init__(self, recorder: _LogprobRecorder, on_token: OnToken) -> None:
+        self.recorder = recorder
         self.on_token = on_token
 
     def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+        self.recorder.drawn(input_ids[:, -1])
         self.on_token()
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 

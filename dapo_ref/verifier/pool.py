@@ -1,9 +1,10 @@
-"""A pool of verifier processes that can be killed, for the cases that only sympy decides.
+"""Verdicts on responses; the cases that only sympy decides go to processes that can be killed.
 
 Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline. A
 worker past its deadline is killed and replaced (`workers.py`): its case is one `timeout`.
 """
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from dapo_ref.verifier.workers import WorkerPool
 
 CACHE_SIZE = 65_536
 _LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from dapo_ref.verifier.worker import main; "
-_LAUNCH += "main(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))"
+_LAUNCH += "main(int(sys.argv[2]), float(sys.argv[3]))"
 
 
 @dataclass(eq=False)
@@ -30,22 +31,25 @@ class VerifierPool(WorkerPool):
     """Judges responses; at most `workers` processes run sympy.
 
     Args:
-        workers, timeout_s, memory_mb: as for `WorkerPool`.
+        workers: processes, started when the first case needs them.
+        timeout_s: seconds a worker may spend on one case, counted from its dispatch.
+        memory_mb: address space of a worker.
         boxed: whether a box marks an answer where no `Answer:` line does.
 
     Attributes:
         counts: verdicts by status, and `killed`, `died`, `cache_hits`.
 
     Raises:
-        ValueError, RuntimeError: as `WorkerPool`.
+        ValueError: a size that is not positive.
+        RuntimeError: from any method after `close`, or when workers cannot be started.
     """
 
     def __init__(
         self, workers: int = 1, timeout_s: float = 5.0, memory_mb: int = 1024, boxed: bool = True
     ) -> None:
-        super().__init__(workers, timeout_s, memory_mb)
+        super().__init__(_LAUNCH, workers, timeout_s, memory_mb)
         self.boxed = boxed
-        self._pending: dict[tuple[str, str], list[Ticket]] = {}  # who waits for a task
+        self._pending: dict[tuple[str, str], list[Ticket]] = {}  # who waits for a task, oldest first
         self._cache: OrderedDict[tuple[str, str], Status] = OrderedDict()
 
     def __enter__(self) -> "VerifierPool":
@@ -53,23 +57,14 @@ class VerifierPool(WorkerPool):
 
     def judge_many(self, pairs: Iterable[tuple[str, str]]) -> list[Verdict]:
         """Verdicts for (response, reference) pairs, in their order."""
-        tickets = [self.submit(response, reference) for response, reference in pairs]
-        return [self.result(ticket) for ticket in tickets]
+        return [self.result(ticket) for ticket in [self.submit(*pair) for pair in pairs]]
 
     def verify_many(self, pairs: Iterable[tuple[str, str]]) -> list[bool]:
         """Whether each response is correct, in the order of the pairs."""
         return [verdict.correct for verdict in self.judge_many(pairs)]
 
     def submit(self, response: str, reference: str) -> Ticket:
-        """Begin to judge one response without waiting for a worker.
-
-        Args:
-            response: the response alone, without the prompt.
-            reference: the reference answer.
-
-        Returns:
-            A ticket, already settled unless sympy is needed.
-        """
+        """Begin to judge one response (without its prompt); the ticket is settled unless sympy is needed."""
         return self.submit_answer(extract_answer(response, boxed=self.boxed), reference)
 
     def submit_answer(self, answer: str | None, reference: str) -> Ticket:
@@ -81,7 +76,7 @@ class VerifierPool(WorkerPool):
             if answer is None:
                 self._settle(ticket, Status.NO_ANSWER)
                 return ticket
-            key = (reference, answer)
+            key = (answer, reference)
             if key in self._cache:
                 self._cache.move_to_end(key)
                 self.counts["cache_hits"] += 1
@@ -89,11 +84,8 @@ class VerifierPool(WorkerPool):
                 return ticket
             try:
                 self._settle(ticket, compare(answer, reference, symbolic=False))
-            except NeedsSymbolicError:
-                if key not in self._pending:  # equal tasks are done once, also while the first still runs
-                    self._pending[key] = []
-                    self._waiting.append(key)
-                self._pending[key].append(ticket)
+            except NeedsSymbolicError:  # equal tasks are done once, also while the first still runs
+                self._pending.setdefault(key, []).append(ticket)
                 self._advance(wait=False)
             return ticket
 
@@ -118,15 +110,45 @@ class VerifierPool(WorkerPool):
             if len(self._cache) > CACHE_SIZE:
                 self._cache.popitem(last=False)
 
-    def _launch(self) -> list[str]:
-        return [_LAUNCH, str(self.memory_mb), str(self.timeout_s)]
-
     def _message(self, task: tuple[str, str]) -> object:
-        reference, answer = task
-        return [answer, reference]
+        return task
 
-    def _replied(self, task: tuple[str, str], reply: object) -> None:
-        self._finish(task, Status(str(reply)))
+    def _replied(self, task: tuple[str, str], line: str) -> None:
+        self._finish(task, Status(line))
 
     def _lost(self, task: tuple[str, str], killed: bool) -> None:
         self._finish(task, Status.TIMEOUT if killed else Status.TOO_BIG)
+
+
+_shared: dict[int, VerifierPool] = {}  # by process id: a forked process must not use its parent's worker
+
+
+def shared_pool() -> VerifierPool:
+    """The pool behind `judge` and its like, with one worker."""
+    return _shared.get(os.getpid()) or _shared.setdefault(os.getpid(), VerifierPool())
+
+
+def judge(response: str, reference: str, *, boxed: bool = True) -> Verdict:
+    """Decide one response; sympy runs in a process of its own, started when first needed.
+
+    Args:
+        response: the response alone, without the prompt.
+        reference: the reference answer.
+        boxed: whether a box marks an answer where no `Answer:` line does.
+
+    Returns:
+        The verdict. No text raises.
+    """
+    pool = shared_pool()
+    return pool.result(pool.submit_answer(extract_answer(response, boxed=boxed), reference))
+
+
+def verify(response: str, reference: str) -> bool:
+    """Whether the response's answer is equivalent to the reference (Eq. 7)."""
+    return judge(response, reference).correct
+
+
+def is_equivalent(answer: str, reference: str) -> bool:
+    """Whether a bare answer is equivalent to a reference (Eq. 7): True only if that was established."""
+    pool = shared_pool()
+    return pool.result(pool.submit_answer(answer, reference)).correct

@@ -1,27 +1,24 @@
 """Processes that can be killed, one task at a time each: what `VerifierPool` and rewards of users share.
 
-A worker past its deadline, which this side keeps from the moment of dispatch, is killed and replaced. No
-signal handlers, threads or executors are involved on this side, so it works in any thread and under any
-launcher; a pool may be shared by threads, which then take turns.
+A task goes to a worker with a deadline that this side keeps from the moment of dispatch; a worker past it is
+killed and replaced. No signal handlers, threads or executors are involved on this side, so it works in any
+thread and under any launcher; a pool may be shared by threads, which then take turns.
 """
 
 import contextlib
+import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
-
-from dapo_ref.verifier import worker as protocol
+from typing import IO, Any
 
 TASKS_PER_WORKER = 2_000  # then it is replaced, so that nothing it leaks adds up
 MAX_FAILED_STARTS = 3  # in a row
@@ -29,15 +26,16 @@ START_SECONDS = 120.0  # to load sympy on a busy machine
 ROOT = str(Path(__file__).resolve().parents[2])
 
 Task = Any
-"""Hashable; what `_message` makes a message of."""
+"""Hashable; `_message` makes JSON of it."""
 
 
 @dataclass(eq=False)
 class Worker:
     """One process as seen from here. It is ready once it has said so."""
 
-    process: subprocess.Popen[bytes]
-    sock: socket.socket
+    process: subprocess.Popen[str]
+    tasks: IO[str]
+    replies: IO[str]
     deadline: float
     ready: bool = False
     task: Task = None
@@ -45,12 +43,16 @@ class Worker:
 
 
 class WorkerPool:
-    """At most `workers` processes; a child class says what they run and what becomes of a task.
+    """At most `workers` processes; a child class says what becomes of a task.
 
     Args:
+        code: Python code that a worker runs; its arguments are the folder of the package, `memory_mb` and
+            `timeout_s`. It says `ready`, and answers a line of JSON with a line.
+            Not multiprocessing: it would run the parent's main module again, and load torch.
         workers: processes, started when the first task needs them.
         timeout_s: seconds a worker may spend on one task, counted from its dispatch.
         memory_mb: address space of a worker.
+        arguments: more of them.
 
     Attributes:
         counts: `killed`, `died`, and what the child counts.
@@ -63,18 +65,25 @@ class WorkerPool:
     session = False
     """Whether a worker is the first of a process group that is killed as a whole, with what it started."""
 
-    def __init__(self, workers: int = 1, timeout_s: float = 5.0, memory_mb: int = 1024) -> None:
+    def __init__(
+        self, code: str, workers: int, timeout_s: float, memory_mb: int, arguments: Sequence[str] = ()
+    ) -> None:
         if workers < 1 or timeout_s <= 0 or memory_mb < 1:
             raise ValueError("workers, timeout_s and memory_mb have to be positive")
         self.workers = workers
         self.timeout_s = timeout_s
         self.memory_mb = memory_mb
         self.counts: Counter[str] = Counter()
+        self._code = code
+        self._arguments = arguments
         self._lock = threading.RLock()
         self._running: list[Worker] = []
-        self._waiting: deque[Task] = deque()
+        self._pending: dict[Task, Any] = {}  # tasks without a result, oldest first
         self._failed_starts = 0
         self._closed = False
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End all processes. Safe to call twice."""
@@ -83,28 +92,21 @@ class WorkerPool:
             for worker in list(self._running):
                 self._discard(worker)
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    # Of the child class.
-
-    def _launch(self) -> list[str]:
-        """Python code that a worker runs, and its arguments after the root and the socket's number."""
-        raise NotImplementedError
+    # Of the child class; under the lock, as all that follows.
 
     def _message(self, task: Task) -> object:
         """What a worker is told of a task: JSON."""
         raise NotImplementedError
 
-    def _replied(self, task: Task, reply: object) -> None:
-        """A worker has done a task."""
+    def _replied(self, task: Task, line: str) -> None:
+        """A worker has done a task, which is to leave `_pending`."""
         raise NotImplementedError
 
     def _lost(self, task: Task, killed: bool) -> None:
-        """A worker was killed at its deadline over a task, or died of it."""
+        """The same for a worker that was killed at its deadline over the task, or died of it."""
         raise NotImplementedError
 
-    # The rest runs under the lock.
+    # Of every pool.
 
     def _wait(self, done: Callable[[], bool]) -> None:
         while not done():
@@ -114,64 +116,64 @@ class WorkerPool:
 
     def _advance(self, wait: bool) -> None:
         """Start workers, hand out tasks, take in results, and kill what is past its deadline."""
-        unfinished = len(self._waiting) + sum(worker.task is not None for worker in self._running)
-        while len(self._running) < min(self.workers, unfinished):
+        while len(self._running) < min(self.workers, len(self._pending)):
             self._start()
         self._dispatch()
         busy = [worker for worker in self._running if worker.task or not worker.ready]
         timeout = 0.0
         if wait and busy:
             timeout = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
-        readable, _, _ = select.select([worker.sock for worker in busy], [], [], timeout)
+        readable, _, _ = select.select([worker.replies for worker in busy], [], [], timeout)
         for worker in busy:
-            if worker.sock in readable:
+            if worker.replies in readable:
                 self._receive(worker)
             elif time.monotonic() >= worker.deadline:
                 self._lose(worker, killed=True)
         self._dispatch()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            code, *arguments = self._launch()
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, ROOT, str(theirs.fileno()), *arguments],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                stdin=subprocess.DEVNULL,
-                start_new_session=self.session,
-            )
-        self._running.append(Worker(process, ours, time.monotonic() + START_SECONDS))
+        limits = [str(self.memory_mb), str(self.timeout_s)]
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", self._code, ROOT, *limits, *self._arguments],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=self.session,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        deadline = time.monotonic() + START_SECONDS
+        self._running.append(Worker(process, process.stdin, process.stdout, deadline))
 
     def _dispatch(self) -> None:
+        under_way = {worker.task for worker in self._running}
         for worker in self._running:
-            if self._waiting and worker.ready and worker.task is None:
-                worker.task = self._waiting.popleft()
+            task = next((key for key in self._pending if key not in under_way), None)
+            if task and worker.ready and worker.task is None:
+                worker.task = task
+                under_way.add(task)
                 worker.deadline = time.monotonic() + self.timeout_s
-                try:
-                    protocol.send_message(worker.sock, self._message(worker.task))
-                except OSError:  # it died idle: the socket reads as closed, and the task is settled there
-                    continue
+                # If it died idle, its output reads as ended, and the task is settled there.
+                with contextlib.suppress(OSError):
+                    print(json.dumps(self._message(task)), file=worker.tasks, flush=True)
 
     def _receive(self, worker: Worker) -> None:
-        try:
-            message = protocol.receive_message(worker.sock)
-        except (EOFError, OSError):
+        line = worker.replies.readline().strip()
+        if not line:
             self._lose(worker, killed=False)
-            return
-        if not worker.ready:
+        elif worker.task is None:
             worker.ready = True
             self._failed_starts = 0
-            return
-        assert worker.task is not None
-        task, worker.task = worker.task, None
-        worker.tasks_done += 1
-        self._replied(task, message)
-        if worker.tasks_done >= TASKS_PER_WORKER:
-            self._discard(worker)
+        else:
+            task, worker.task = worker.task, None
+            self._replied(task, line)
+            worker.tasks_done += 1
+            if worker.tasks_done >= TASKS_PER_WORKER:
+                self._discard(worker)
 
     def _lose(self, worker: Worker, killed: bool) -> None:
-        """Gives up a lost worker and its task; a new worker is started when one is next needed.
+        """Give up a lost worker and its task; a new worker is started when one is next needed.
 
         Raises:
             RuntimeError: workers keep failing to start.
@@ -188,9 +190,8 @@ class WorkerPool:
 
     def _discard(self, worker: Worker) -> None:
         self._running.remove(worker)
-        worker.sock.close()
         if self.session:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker.process.pid, signal.SIGKILL)
         worker.process.kill()
-        worker.process.wait()
+        worker.process.communicate()  # closes both pipes and waits

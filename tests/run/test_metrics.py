@@ -31,6 +31,9 @@ LISTED = [
     "policy/clip_frac_low",
     "policy/clip_frac_high",
     "policy/ratio_max",
+    "policy/sampler_gap_mean",
+    "policy/sampler_gap_max",
+    "policy/sampler_gap_kl",
     "sampling/groups_generated",
     "sampling/groups_kept",
     "sampling/all_correct_frac",
@@ -114,8 +117,15 @@ def test_policy_figures_by_hand():
     # Probabilities 1/2 and 1/4 where valid; the third position is padding.
     micro.response_mask = torch.tensor([[True, True, False]])
     micro.old_logprobs = torch.tensor([[0.5, 0.25, 9.0]]).log()
+    # The sampler had log-probabilities 0.02 below and 0.04 above; of the next micro-batch it does not tell.
+    micro.sampler_logprobs = micro.old_logprobs + torch.tensor([[-0.02, 0.04, 9.0]])
+    metrics.add_old_policy(micro, torch.tensor([[0.1, 0.3, 9.0]]))
+    micro.sampler_logprobs = None
     metrics.add_old_policy(micro, torch.tensor([[0.1, 0.3, 9.0]]))
     record = record_of(metrics)
+    assert record["policy/sampler_gap_mean"] == pytest.approx(0.03, rel=1e-5)
+    assert record["policy/sampler_gap_max"] == pytest.approx(0.04, rel=1e-5)
+    assert record["policy/sampler_gap_kl"] == pytest.approx(0.01, rel=1e-5)
     assert record["policy/clip_frac_high"] == pytest.approx(1 / 4)
     assert record["policy/clip_frac_low"] == pytest.approx(1 / 4)
     assert record["policy/ratio_max"] == pytest.approx(1.5)
