@@ -32,6 +32,7 @@ from transformers import PreTrainedModel
 
 from dapo_ref.config import Config, StrictParser, read_config
 from dapo_ref.data import prints_date
+from dapo_ref.data.mixture import split_sources
 from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
@@ -266,7 +267,7 @@ def main(argv: Sequence[str]) -> None:
     require_machine(config)
     tokenizer = load_tokenizer(config.model_dir)
     check_weights(config.model_dir)
-    sources = options.data or [config.data]
+    sources = options.data or split_sources(config.data)
     output = Output(Path(options.output))
     if prints_date(tokenizer) and not config.prompt_date:
         day = output.prompt_date or date.today().isoformat()
@@ -300,7 +301,7 @@ def of_config(config: Config) -> dict[str, Any]:
     """What the responses depend on, beside model and data."""
     names = (
         *("group_size", "temperature", "top_p", "seed", "prompt_template", "max_prompt_length"),
-        *("max_response_length", "precision", "verifier", "boxed_answers"),
+        *("max_response_length", "precision", "verifier", "boxed_answers", "reward_function"),
     )
     dated = {"prompt_date": config.prompt_date} if config.prompt_date else {}
     return {name: getattr(config, name) for name in names} | dated

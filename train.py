@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from dapo_ref.data import keep_short_prompts, load_problems
+from dapo_ref.data import keep_short_prompts, load_data
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, next_round_size, pass_rate_within
@@ -160,7 +160,7 @@ def main(argv: Sequence[str]) -> None:
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
     check_weights(config.model_dir)
-    problems = load_problems(config.data, prompt_template=config.prompt_template)
+    problems = load_data(config)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
     held_out = load_eval_tasks(config, tokenizer)
     check_positions(config, prompts, [task.prompt for task in held_out if not task.too_long])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dapo_ref.data import Problem
+from dapo_ref.own_reward import Outcome
 from dapo_ref.verifier import Verdict
 
 
@@ -25,6 +26,7 @@ class Rollout:
         truncated: generation ran into the cap, so that there is no end-of-sequence token.
         verdict: what the verifier said; None until it is asked.
         reward: Rᵢ, the rule reward of Eq. 7 with what is added to it; nan until it is computed.
+        own: what the configured reward function said; None without one.
         logprobs: log π of each token as the sampler had it, at the temperature of sampling and before a
             nucleus is cut; empty where the sampler does not tell. `==` does not see them.
     """
@@ -34,6 +36,7 @@ class Rollout:
     truncated: bool
     verdict: Verdict | None = None
     reward: float = math.nan
+    own: Outcome | None = None
     logprobs: Sequence[float] = field(default_factory=lambda: array("f"), compare=False, repr=False)
 
     @property

@@ -128,6 +128,7 @@ TESTS = {
     ],
     "verifier/pool.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
     "verifier/worker.py": ["tests/verifier/test_pool.py"],
+    "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
@@ -188,11 +189,15 @@ TESTS = {
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
     "train.py": ["tests/test_wiring.py", "tests/test_keys.py"],
     "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
-    "run/metrics.py": ["tests/run/test_metrics.py"],
-    "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
+    "run/metrics.py": ["tests/run/test_metrics.py", "tests/test_own_reward.py"],
+    "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py", "tests/test_own_reward.py"],
     "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
     "coming_from.py": ["tests/test_coming_from.py"],
-    "data/sources.py": ["tests/data/test_parquet_numbers.py"],
+    "own_reward.py": ["tests/test_own_reward.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
+    "data/mixture.py": ["tests/data/test_layouts.py"],
+    "data/problems.py": ["tests/data/test_layouts.py", "tests/test_own_reward.py"],
+    "layout.py": ["tests/data/test_layouts.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
@@ -529,8 +534,11 @@ MUTATIONS = {
             "extract_answer(response), reference",
         ),
         Mutation("timeouts remembered", "if status is not Status.TIMEOUT:", "if True:"),
-        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
         Mutation("killed is too big", "Status.TIMEOUT if killed else Status.TOO_BIG", "Status.TIMEOUT"),
+    ],
+    "verifier/workers.py": [
+        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
+        Mutation("a worker a case", "min(self.workers, len(self._pending))", "len(self._pending)"),
         Mutation("equal tasks run twice", "if key not in under_way), None)", "if True), None)"),
     ],
     "verifier/worker.py": [
@@ -1804,6 +1812,7 @@ MUTATIONS = {
         ),
     ],
     "run/metrics.py": [
+        Mutation("time-outs among failures", "bool(o.failure) and not o.timed_out", "bool(o.failure)"),
         Mutation("probability of the last one", "self.high_prob += clipping", "self.high_prob = clipping"),
         Mutation("probability by tokens", "high_prob / high if", "high_prob / self.trained_tokens if"),
         Mutation("probability of none", "high_prob_max if high else None", "high_prob_max"),
@@ -1924,6 +1933,9 @@ MUTATIONS = {
             "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts]",
             "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts[::-1]]",
         ),
+        Mutation("own reward passed over", "any(outcome is None for outcome in own)", "True"),
+        Mutation("own verdict passed over", "Status.CORRECT if outcome.right else wrong", "wrong"),
+        Mutation("failures kept to oneself", "                    **failure,\n", ""),
         Mutation(
             "verdict for answer", '"answer": rollout.verdict.answer', '"answer": rollout.verdict.status'
         ),
@@ -1972,6 +1984,21 @@ MUTATIONS = {
         Mutation("no page", "if any(answers) else", "if False else"),
         Mutation("our key unknown", '        return f"{key!r}: write it', '        f"{key!r}: write it'),
     ],
+    "own_reward.py": [
+        Mutation("not a number is a reward", "not math.isfinite(reward) or", "False or"),
+        Mutation("a bool as reward", "and not isinstance(reward, bool):", "and True:"),
+        Mutation("nothing is right", "return Outcome(reward > 0, reward)", "return Outcome(False, reward)"),
+        Mutation("an exit ends the worker", "except (Exception, SystemExit) as", "except Exception as"),
+        Mutation("each failure is shown", "            self._shown = True\n", ""),
+        Mutation("children outlive their worker", "    session = True", "    session = False"),
+        Mutation(
+            "always in a worker",
+            "        if self._in_process:\n            ticket",
+            "        if False:\n            ticket",
+        ),
+        Mutation("a time-out is a failure", "why, timed_out=killed)", "why)"),
+        Mutation("no place named", "if frames else text", "if False else text"),
+    ],
     "coming_from.py": [
         Mutation("plus of an override", "[+~]*(", "("),
         Mutation("ends with several meanings", "== 1 else None", ">= 1 else None"),
@@ -1979,7 +2006,42 @@ MUTATIONS = {
         Mutation("no patterns", "fnmatchcase(key, row)", "key == row"),
         Mutation("keys that a command lacks", 'set(ours.split(", ")) <= set(known)', "True"),
     ],
+    "data/mixture.py": [
+        Mutation("weights that do not fit", "len(weights) != len(sources) or min", "min"),
+        Mutation("no weights", "    if weights:\n        parts", "    if False:\n        parts"),
+        Mutation("problems left out", "max(len(part) / weight for", "min(len(part) / weight for"),
+        Mutation("repeats of another source", "if repr(problem.messages) not in seen", "if True"),
+        Mutation("a comma in a name", "if Path(text).exists():", "if False:"),
+    ],
+    "data/problems.py": [
+        Mutation("the first match", "    return found[-1]\n", "    return found[0]\n"),
+        Mutation("fields always", "    if not layout.keep_fields:\n        return {}\n", ""),
+        Mutation(
+            "fields below lists", "isinstance(value, list) and name.isdigit()", "False and name.isdigit()"
+        ),
+        Mutation("a column with a dot", "    if path in row:\n        return row[path]\n", ""),
+        Mutation(
+            "references of a function checked",
+            "if check_references and not layout.keep_fields:",
+            "if check_references:",
+        ),
+    ],
+    "layout.py": [
+        Mutation("always the named columns", "if self.optional and wanted", "if False and wanted"),
+        Mutation(
+            "never the named columns",
+            "not all(has_column(columns, name)",
+            "not all(False and has_column(columns, name)",
+        ),
+    ],
     "data/sources.py": [
+        Mutation("short rows of a table", "if len(cells) != len(names) and cells:", "if False:"),
+        Mutation(
+            "an array by its lines",
+            "_json_rows(path) if _is_array(path) else",
+            "_jsonl_rows(path) if False else",
+        ),
+        Mutation("the first configuration", "[config] if config else []", "[]"),
         Mutation(
             "half as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float32(kind)"
         ),

@@ -34,4 +34,5 @@ class Options:
         None, "rows × columns in a process's cache; 0: what a GPU's free memory holds"
     )
     precision: Literal["bf16", "fp32"] | None = option(None, "of weights and activations")
+    reward_function: str | None = option(None, "FILE.py:NAME, yours, in place of the verifier")
     seed: int | None = option(None, "of sampling; default: the run's, else 0")
