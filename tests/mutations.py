@@ -147,7 +147,6 @@ TESTS = {
     "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "policy/pretrained.py": ["tests/run/test_export.py"],
     "distributed/engine.py": [
         "tests/distributed/test_engine.py",
         "tests/run/test_export.py",
@@ -165,11 +164,23 @@ TESTS = {
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
+    "policy/pretrained.py": ["tests/policy/test_pretrained.py", "tests/run/test_export.py"],
+    "policy/paths.py": ["tests/policy/test_paths.py"],
     "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
-    "policy/rollout.py": ["tests/policy/test_rollout.py", "tests/policy/test_sampler_gap.py"],
+    "policy/columns.py": [
+        "tests/policy/test_sampler_gap.py",
+        "tests/policy/test_waiting.py",
+        "tests/policy/test_rollout.py",
+    ],
+    "policy/waiting.py": ["tests/policy/test_waiting.py"],
+    "policy/rollout.py": [
+        "tests/policy/test_rollout.py",
+        "tests/policy/test_sampler_gap.py",
+        "tests/policy/test_waiting.py",
+    ],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
     "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
@@ -203,6 +214,9 @@ MUTATIONS = {
         Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
         Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
         Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+        Mutation(
+            "the hub twice", '"huggingface_hub").propagate = False', '"huggingface_hub").propagate = True'
+        ),
         Mutation("a full disk is not told", "        tell_launcher(line)", "        pass"),
         Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
         Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
@@ -259,8 +273,8 @@ MUTATIONS = {
         ),
         Mutation(
             "braces do not count",
-            '    text = re.sub(r"\\s+", " ", text).strip()',
-            '    text = re.sub(r"[\\s{}]+", " ", text).strip()',
+            '" ".join(_INK.sub(" ", text).split())',
+            '" ".join(re.sub("[{}]", " ", _INK.sub(" ", text)).split())',
         ),
         Mutation("no bound on length", "if len(answer) > MAX_CHARS:", "if False:"),
         Mutation("a list for one value is right", "if status is Status.WRONG and several:", "if several:"),
@@ -271,7 +285,7 @@ MUTATIONS = {
         ),
     ],
     "verifier/extract.py": [
-        Mutation("the first label", "key=found.__getitem__", "key=lambda word: -found[word]"),
+        Mutation("the first label", "sorted(found, reverse=True)", "sorted(found)"),
         Mutation(
             "labels in the middle of a sentence",
             "return colon.end() if _BEFORE_LABEL.search(before) else None",
@@ -351,6 +365,10 @@ MUTATIONS = {
             '"=", "<", ">", "<=", "!=")} | {">=": ">"} |',
         ),
         Mutation("units without plurals", 'word.removesuffix("s"), ', ""),
+        Mutation("powers of units ignored", "* int(power or 1)", "* 1"),
+        Mutation("per is times", "sign = -1 if bool(k) != bool(minus) else 1", "sign = -1 if minus else 1"),
+        Mutation("letters of any case are units", "and word not in LETTER_UNITS", "and not word"),
+        Mutation("squared counts things", '"counted" if singular(word) in COUNTED else ""', '"counted"'),
         Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
     ],
     "verifier/expression.py": [
@@ -375,16 +393,6 @@ MUTATIONS = {
             "what is left over",
             '        if not self.sees("eof"):\n            raise',
             "        if False:\n            raise",
-        ),
-        Mutation(
-            "powers of units ignored",
-            "powers[last] += sign * (self.unit_power() - 1)",
-            "self.unit_power()",
-        ),
-        Mutation(
-            "per is times",
-            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = -1',
-            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = 1',
         ),
         Mutation(
             "a minus or plus is a plus or minus",
@@ -486,12 +494,15 @@ MUTATIONS = {
         Mutation("expansion not consulted", "difference = expanded(difference)", "difference = difference"),
         Mutation("numbers and matrices add", "len(shapes) == len(args) and", "len(shapes) and"),
         Mutation("determinants are traces", 'args[0].det(method="berkowitz")', "args[0].trace()"),
-        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase):", "and True:"),
+        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase)):", "and True):"),
+        Mutation(
+            "a wrong exact value in sympy", "value.numerator, value.denominator)", "value.numerator, 1)"
+        ),
         Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
         Mutation(
             "infinities are equal",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return False",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return True",
+            "{sympy.oo, -sympy.oo}:\n        return bool(left == right)",
+            "{sympy.oo, -sympy.oo}:\n        return True",
         ),
     ],
     "verifier/sets.py": [
@@ -686,10 +697,12 @@ MUTATIONS = {
         Mutation("no smoothing", "smoothed(values, state.smooth)", "values"),
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
-    "policy/pretrained.py": [
-        Mutation("buffers left out of the export", "if name in saved}", "if name not in saved}"),
-    ],
     "distributed/engine.py": [
+        Mutation(
+            "buffers left out of the export",
+            "exported_state(self.policy.model, self.full_parameters(), keep=self.is_main)",
+            "dict(self.full_parameters())",
+        ),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -1137,6 +1150,63 @@ MUTATIONS = {
             "micro.group_tokens, mini.num_responses)",
         ),
     ],
+    "policy/pretrained.py": [
+        Mutation("a type made up", "if kind not in CONFIG_MAPPING:", "if False:"),
+        Mutation("code that comes along", 'and content.get("auto_map"):', "and False:"),
+        Mutation(
+            "any error of a configuration",
+            "except Exception as error:  # of any type",
+            "except OSError as error:  # of any type",
+        ),
+        Mutation("quantized weights", 'getattr(config, "quantization_config", None)', "False"),
+        Mutation("JSON of any kind", "if not isinstance(content, dict):", "if False:"),
+        Mutation("a tokenizer made up", "- {tokenizer.unk_token_id}:", "| {0}:"),
+        Mutation("a special token is text", ", add_special_tokens=False", ""),
+        Mutation("negative end tokens", " or item < 0 for", " for"),
+        Mutation("true as an id", "type(item) is not int", "not isinstance(item, int)"),
+        Mutation(
+            "no generation configuration is an empty one",
+            " if content is not None else None",
+            " if content else special_tokens()",
+        ),
+        Mutation("rules of the model", "generation_config=own,  # tr", "# tr"),
+        Mutation("ids of the file lost", "special_tokens(**content)", "special_tokens()"),
+        Mutation("ids of the model lost", "special_tokens(**vars(hf_config))", "special_tokens()"),
+        Mutation("no weights", "if first is None:", "if False:"),
+        Mutation("index not read", 'if first.suffix == ".json":', "if False:"),
+        Mutation("pickles cut short", "and not zipfile.is_zipfile(file)", "and False"),
+        Mutation("missing weights at random", 'sorted(info["missing_keys"]) + ', ""),
+        Mutation("other shapes at random", ' + sorted(name for name, *_ in info["mismatched_keys"])', ""),
+        Mutation("one position more", "needed <= positions:", "needed <= positions + 1:"),
+        Mutation("one position fewer", "needed <= positions:", "needed < positions:"),
+        Mutation(
+            "learned positions exceeded",
+            "if rotary and config.exceed_positions:",
+            "if config.exceed_positions:",
+        ),
+        Mutation("positions never exceeded", "if rotary and config.exceed_positions:", "if False:"),
+        Mutation("first data set alone", "for pairs in prompts for", "for pairs in prompts[:1] for"),
+        Mutation("buffers not exported", "if name in saved}", "if name not in saved}"),
+        Mutation("parameters that pass", '.to("cpu", copy=True)', '.to("cpu")'),
+        Mutation("every process keeps all", "        if keep:\n", "        if True:\n"),
+    ],
+    "policy/paths.py": [
+        Mutation("any difference passes", "self.difference <= TOLERANCE\n", "True\n"),
+        Mutation("packed whatever is asked", "if trial.path.packed and not packing:", "if False:"),
+        Mutation("several kinds of input", "    if others:\n", "    if False:\n"),
+        Mutation("encoders", "if seen_ahead > TOLERANCE:", "if False:"),
+        Mutation("no hint at positions", "{_rope_hint(hf_config, num_positions)}", ""),
+        Mutation("lengths do not matter", "SHORT_POSITIONS if num_positions > original else 4096", "4096"),
+        Mutation("a layer of each kind", "keep = max(keep, 1 - min(kinds.values()))", "pass"),
+        Mutation(
+            "configuration changed in place",
+            "    config = copy.deepcopy(hf_config)\n",
+            "    config = hf_config\n",
+        ),
+        Mutation("one size for all", "for most in (10**6, 8, 2, 1):", "for most in (10**6, 1):"),
+        Mutation("a copy of any size", "if count > MOST_PARAMETERS:", "if False:"),
+        Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
+    ],
     "policy/batching.py": [
         # What the sampler tells
         Mutation(
@@ -1369,11 +1439,47 @@ MUTATIONS = {
             "return True or all(type(layer) is DynamicLayer",
         ),
     ],
-    "policy/rollout.py": [
-        Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
+    "policy/columns.py": [
         Mutation(
             "recorded at temperature 1", "scores if self._temperature == 1.0 else", "scores if True else"
         ),
+        Mutation(
+            "cap of the oldest row for all",
+            "input_ids.shape[1] >= self.last_columns",
+            "input_ids.shape[1] >= self.last_columns.max()",
+        ),
+        Mutation("a full cache stops nothing", "input_ids.shape[1] >= self.full_at or ", ""),
+    ],
+    "policy/waiting.py": [
+        Mutation("no room to grow", "(width + width // 8 + 1)", "width"),
+        Mutation(
+            "a part of a group stays out", "                if room > 0:\n", "                if False:\n"
+        ),
+        Mutation("the same part again", "index=item.index[room:]", "index=item.index"),
+        Mutation("wider rows not seen", "width = max(width, len(item.tokens))", "width = max(width, 1)"),
+        Mutation("the longest put back", "argsort(descending=True, stable=True)", "argsort(stable=True)"),
+        Mutation(
+            "put back behind the others", "self._items.appendleft(Waiting", "self._items.append(Waiting"
+        ),
+        Mutation("padding among the tokens", "rows.ids[i][rows.mask[i].bool()]", "rows.ids[i]"),
+        Mutation(
+            "the response begins anew",
+            "rows.ids.shape[1] - int(rows.starts[i])\n",
+            "0 * int(rows.starts[i])\n",
+        ),
+        Mutation("one row alone kept out", "0 if num_rows else 1)", "0)"),
+        Mutation("one row alone stops", "self._budget is None or num_rows == 1", "self._budget is None"),
+        Mutation("all put back", "most = max(1, ", "most = max(0, "),
+        Mutation("rows in another order", "order[:most].sort().values", "order[:most]"),
+        Mutation("put back too early", "< self.last_column(len(rows.index)):", "< 0:"),
+        Mutation("all of the free memory", "int(FREE_SHARE * free)", "int(free)"),
+        Mutation("keys alone", "return 2 * config.num_hidden_layers", "return config.num_hidden_layers"),
+        Mutation("heads of queries", "num_key_value_heads", "num_attention_heads"),
+        Mutation("fp32 always", "* model.dtype.itemsize", "* 4"),
+        Mutation("cached by torch is lost", "free += torch.cuda", "free += 0 * torch.cuda"),
+    ],
+    "policy/rollout.py": [
+        Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
         Mutation(
             "recorded after the cut",
             "LogitsProcessorList([recorder])",
@@ -1417,11 +1523,6 @@ MUTATIONS = {
             "prompts exchanged",
             "cache.batch_select_indices(repeat)",
             "cache.batch_select_indices(repeat.flip(0))",
-        ),
-        Mutation(
-            "cap of the oldest row for all",
-            "input_ids.shape[1] >= self.last_columns",
-            "input_ids.shape[1] >= self.last_columns.max()",
         ),
         Mutation("a token beyond the cap", "responses[i][start : start + cap]", "responses[i][start:]"),
         Mutation(

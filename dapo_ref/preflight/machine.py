@@ -48,11 +48,11 @@ def data(config: Config) -> str:
 
 def shared_folder(processes: Processes, folder: Path) -> str:
     """What rank 0 writes beside the run folder, all read."""
-    word = processes.gather([str(time.time_ns())])[0]
+    word = str(time.time_ns())
     if processes.is_main:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "word").write_text(word, encoding="utf-8")
-    processes.barrier()
+    word = processes.gather([word])[0]  # which waits until it is written
     if not (folder / "word").exists() or (folder / "word").read_text(encoding="utf-8") != word:
         raise FailedError(
             f"{folder.parent} is not the one that rank 0 sees: set output_dir to one that all machines share"
