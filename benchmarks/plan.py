@@ -29,6 +29,7 @@ from dapo_ref.policy import logprobs, packing
 from dapo_ref.policy.batching import collate, minibatches
 from dapo_ref.policy.pretrained import load_hf_config
 from dapo_ref.policy.rollout import sample_groups
+from dapo_ref.types import Group, Rollout
 from tests.support.live_memory import LiveMemory
 from tests.support.model_facts import FACTS
 
@@ -81,14 +82,14 @@ def measure(folder: str, hidden: int, layers: int, precision: str) -> str | None
         model=folder,
         precision=precision,  # type: ignore[arg-type]
         gradient_checkpointing=True,
-        prompts_per_step=8,
-        group_size=8,
+        prompts_per_step=4,
+        group_size=16,
         responses_per_update=32,
-        max_prompt_length=64,
-        max_response_length=192,
+        max_prompt_length=160,
+        max_response_length=64,
         overlong_cache_length=64,
         rollout_batch_size=32,
-        tokens_per_microbatch=2048,
+        tokens_per_microbatch=1184,  # a group
     )
     shape = plan.shape_of(load_hf_config(folder))
     with LiveMemory() as memory:
@@ -110,31 +111,31 @@ def _save_model(folder: str, hidden: int, layers: int) -> None:
 
 
 def _peaks(engine: Any, config: Config, memory: LiveMemory) -> dict[str, int]:
-    """The most that each phase of two updates and a rollout holds; the second update has Adam's moments."""
+    """The most that each phase holds, once there are Adam's moments; no response ends before its cap."""
     peaks = {}
-    tokenizer: Any = SimpleNamespace(batch_decode=lambda ids, skip_special_tokens: [""])
-    prompts = [(Problem((), "0", f"#{i}"), [3 + i] * config.max_prompt_length) for i in range(8)]
-    for _ in range(2):  # the first time there are no moments yet
+    size, prompt_ids = config.max_response_length, [3] * config.max_prompt_length
+    problem = Problem((), "0", "")
+    rollouts = [Rollout([7] * size, "", truncated=True, reward=0.0) for _ in range(config.group_size)]
+    batch = collate(
+        [Group(problem, prompt_ids, rollouts)] * config.prompts_per_step, overlong_filtering=False
+    )
+    batch.advantages = torch.zeros(len(batch))
+    for mini in minibatches(batch, config.responses_per_update):
         memory.peak = memory.now
-        with engine.rollout_model() as model:
-            peaks["copying"], memory.peak = memory.peak, memory.now
-            groups = sample_groups(  # no response ends before its cap
-                model, tokenizer, engine.share(prompts), config.sampling, [VOCABULARY]
-            )
-            peaks["rollout"] = memory.peak
-            del model
-        batch = collate(engine.gather_in_order(groups), overlong_filtering=False)
-        batch.advantages = torch.zeros(len(batch))
-        for mini in minibatches(batch, config.responses_per_update):
-            memory.peak = memory.now
-            micros = engine.microbatches(batch, mini)
-            for micro in micros:
-                values, _ = engine.logprobs(micro)
-                engine.backward(1e-4 * values.sum(), last=micro is micros[-1])
-                del values
-            peaks["update"], memory.peak = memory.peak, memory.now
-            engine.step(1e-6)
-            peaks["optimiser"] = memory.peak
+        micros = engine.microbatches(batch, mini)
+        for micro in micros:
+            values, _ = engine.logprobs(micro)
+            engine.backward(1e-4 * values.sum(), last=micro is micros[-1])
+            del values
+        peaks["update"], memory.peak = memory.peak, memory.now
+        engine.step(1e-6)
+        peaks["optimiser"], memory.peak = memory.peak, memory.now
+    tokenizer: Any = SimpleNamespace(batch_decode=lambda ids, skip_special_tokens: [""])
+    prompts = [(problem, prompt_ids)] * config.prompts_per_step
+    with engine.rollout_model() as model:
+        peaks["copying"], memory.peak = memory.peak, memory.now
+        sample_groups(model, tokenizer, engine.share(prompts), config.sampling, [VOCABULARY])
+        peaks["rollout"] = memory.peak
     return peaks
 
 

@@ -158,6 +158,7 @@ TESTS = {
         "tests/distributed/test_distributed.py",
     ],
     "plan.py": ["tests/test_plan.py"],
+    "types.py": ["tests/distributed/test_processes.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
@@ -789,6 +790,14 @@ MUTATIONS = {
             "if True:",
         ),
         Mutation("memory in GiB", "round(given.gpu_memory * GB)", "round(given.gpu_memory * 2**30)"),
+    ],
+    "types.py": [
+        Mutation(
+            "tokens sent as a list",
+            '{"response_ids": array("i", self.response_ids)}',
+            '{"response_ids": self.response_ids}',
+        ),
+        Mutation("tokens stay an array", 'state["response_ids"].tolist()', 'state["response_ids"]'),
     ],
     "distributed/processes.py": [
         Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),

@@ -159,6 +159,8 @@ class Engine(Processes):
         finally:
             for name, parameter in self._rollout_model.named_parameters():
                 _set_parameter(self._rollout_model, name, torch.empty_like(parameter, device="meta"))
+            if self.device.type == "cuda":  # what the copy and the cache were in, in one piece for the update
+                torch.cuda.empty_cache()
 
     def full_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(name, full tensor) of the HF model's parameters, tied ones once; a collective, in the same order
