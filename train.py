@@ -16,6 +16,11 @@ from dapo_ref.usage import TRAIN, answer
 
 if __name__ == "__main__":  # before torch is imported, which takes seconds
     answer(sys.argv[1:], Config, TRAIN, needed=["--config"])
+    if "--plan" in sys.argv:  # before DeepSpeed is imported, which planning does not need
+        from dapo_ref import plan
+        from dapo_ref.run.command import exit_code
+
+        sys.exit(exit_code(plan.main, sys.argv[1:]))
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -148,13 +153,15 @@ def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then trains."""
     config = load_config(argv)
     require_machine(config)
+    folder = RunFolder(Path(config.output_dir))
+    if launched_as_main():
+        folder.require_usable(config)
     objective = build_objective(config)
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
     problems = load_problems(config.data, prompt_template=config.prompt_template)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
     held_out = load_eval_tasks(config, tokenizer)
-    folder = RunFolder(Path(config.output_dir))
     if launched_as_main():
         folder.open(config)
     with StopSignals() as signals:

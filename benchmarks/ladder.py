@@ -28,6 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started from anywhere, without an install
 
+import ladder_failures
 import ladder_report
 
 from dapo_ref.tiny.make_columns import on_the_right_way, way_of
@@ -288,7 +289,7 @@ def main() -> int:
     if not args.report_only:
         runner = Runner(args.work.resolve(), args.results.resolve(), args.config.resolve(), cores, args.keep)
         whole = run_all(runner, names, seeds, len(cores))
-    ladder_report.report(args.results, args.output)
+    (ladder_report if args.group == "ladder" else ladder_failures).report(args.results, args.output)
     return 0 if whole else 1
 
 

@@ -2,12 +2,13 @@
 
 Defaults are the paper's values (§4.1) wherever the paper gives one; the help of each key says so. Files are
 given with `--config a.yaml b.yaml`, later ones override earlier ones, and `--key value` overrides them all.
-An unknown key is an error that names the nearest known one. Combinations that cannot work are refused here,
-before a model is loaded.
+An unknown key is an error that names the nearest known one, or ours for a key of another project
+(`coming_from.py`). Combinations that cannot work are refused here, before a model is loaded.
 """
 
 import dataclasses
 import difflib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from transformers import HfArgumentParser
 
+from dapo_ref import coming_from
 from dapo_ref.errors import ConfigError
 
 T = TypeVar("T")
@@ -52,7 +54,9 @@ class Config:
     """Everything a run depends on. `[paper: …]` marks the values of arXiv 2503.14476v1, §4.1."""
 
     # --- Model and data -------------------------------------------------------------------------------------
-    model: str = option("tiny", "HF directory or hub name; `tiny` is the embedded one [paper: Qwen2.5-32B]")
+    model: str = option(
+        "tiny", "HF directory, hub name or run folder; `tiny` is the embedded one [paper: Qwen2.5-32B]"
+    )
     data: str = option("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
     prompt_template: str = option(
         DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
@@ -240,16 +244,14 @@ class Config:
         _require("{question}" in self.prompt_template, "prompt_template must contain {question}")
 
     def _check_combinations(self) -> None:
-        responses = self.prompts_per_step * self.group_size
+        batch = self.prompts_per_step * self.group_size
+        minis = [batch // n for n in range(1, self.prompts_per_step + 1) if self.prompts_per_step % n == 0]
+        near = sorted(minis, key=lambda size: abs(size - self.responses_per_update))[:2]
         _require(
-            responses % self.responses_per_update == 0,
-            f"responses_per_update ({self.responses_per_update}) must divide prompts_per_step × group_size "
-            f"({self.prompts_per_step} × {self.group_size} = {responses})",
-        )
-        _require(
-            self.responses_per_update % self.group_size == 0,
-            f"responses_per_update ({self.responses_per_update}) must be a multiple of group_size "
-            f"({self.group_size}): mini-batches hold whole groups",
+            self.responses_per_update in minis,
+            f"responses_per_update ({self.responses_per_update}) must divide the batch of prompts_per_step × "
+            f"group_size ({self.prompts_per_step} × {self.group_size} = {batch}) into mini-batches of whole "
+            f"groups: set it to {' or '.join(map(str, sorted(near)))}",
         )
         _require(
             not (self.dynamic_sampling and self.group_size == 1),
@@ -313,8 +315,20 @@ class Config:
 
 
 def resolve_model(model: str) -> str:
-    """A model's directory or hub name; `tiny` names the one that ships with this package."""
-    return str(Path(__file__).parent / "tiny" / "model") if model == "tiny" else model
+    """A model's directory or hub name; `tiny` names the one that ships with this package, and a run folder
+    the model that it exported.
+
+    Raises:
+        ConfigError: a run that has no model yet.
+    """
+    if model == "tiny":
+        return str(Path(__file__).parent / "tiny" / "model")
+    folder = Path(model)
+    if not (folder / "config.yaml").is_file() or (folder / "config.json").is_file():
+        return model
+    if not (folder / "model").is_dir():
+        raise ConfigError(f"model: {model} is a run that has no {folder / 'model'} yet")
+    return str(folder / "model")
 
 
 def load_config(argv: Sequence[str]) -> Config:
@@ -333,16 +347,29 @@ def load_config(argv: Sequence[str]) -> Config:
     """
     parser = StrictParser(Config, prog="train.py", description="Train a model with DAPO.")
     parser.add_argument(
-        "--config", nargs="+", default=[], metavar="FILE", help="YAML, later override earlier"
+        "--config",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="YAML, later override earlier",
     )
     given = parser.parse_given(argv)
     files = given.pop("config", [])
+    if overrides := [word for word in files if coming_from.override_key(word) and not Path(word).exists()]:
+        parser.refuse(overrides)  # `--config a.yaml data.seed=1`
     values: dict[str, Any] = {}
     for file in files:
         values |= _read_file(Path(file))
     values |= given
     if not values.get("output_dir"):
         values["output_dir"] = str(Path("runs") / (Path(files[0]).stem if files else "default"))
+    for key in {"model", "data", "output_dir"} & values.keys():
+        values[key] = os.path.expanduser(values[key])
+    if values.get("eval_data"):  # separated by commas
+        values["eval_data"] = re.sub(
+            r"[^,\s][^,]*", lambda part: os.path.expanduser(part[0]), values["eval_data"]
+        )
     return Config(**values)
 
 
@@ -424,9 +451,13 @@ class StrictParser(HfArgumentParser):
         """
         namespace, unknown = self.parse_known_args(list(argv))
         if unknown:
-            raise ConfigError(unknown_key(_word_key(unknown[0]), "command line", self._keys))
+            self.refuse(unknown)
         given = {_word_key(word) for word in argv if word.startswith("--")}
         return {key: getattr(namespace, key) for key in vars(namespace) if key in given}
+
+    def refuse(self, words: Sequence[str]) -> None:
+        """Raises ConfigError about words that are no keys."""
+        raise ConfigError(unknown_keys(_unknown_words(words), "command line", self._keys))
 
     def error(self, message: str) -> Any:
         raise ConfigError(message)
@@ -440,13 +471,32 @@ class StrictParser(HfArgumentParser):
                 self._option_string_actions.pop(option)
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without its surprises: a key twice, where the last would win, `010` as 8 and `off` as false."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands there twice")
+        return super().construct_mapping(node, deep)
+
+    def construct_word(self, node: Any) -> str:
+        """A word as it is written; the key's own type reads it, `010` as ten and `1:30` not at all."""
+        return str(node.value)
+
+
+for _tag in ("int", "float", "bool", "timestamp"):
+    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _StrictLoader.construct_word)
+
+
 def _read_file(file: Path) -> dict[str, Any]:
     """One YAML file as checked values.
 
     They go through the command line's parser: `1e-6`, a string to YAML, is a number to it, and a value of the
     wrong kind is refused in the same words."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), _StrictLoader)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -456,10 +506,12 @@ def _read_file(file: Path) -> dict[str, Any]:
     if not isinstance(content, Mapping):
         raise ConfigError(f"{file}: must hold `key: value` lines, found {type(content).__name__}")
     known = [field.name for field in dataclasses.fields(Config)]
+    leaves = [leaf for key, value in content.items() for leaf in _leaves(str(key), value)]
+    unknown = [leaf for leaf in leaves if leaf not in known]
+    if unknown:
+        raise ConfigError(unknown_keys(unknown, str(file), known))
     words = []
     for key, value in content.items():
-        if key not in known:
-            raise ConfigError(unknown_key(str(key), str(file), known))
         if isinstance(value, (list, dict)) or value is None:
             raise ConfigError(f"{file}: {key} must be a single value, got {value!r}")
         words.append(f"--{key}={value}")
@@ -488,10 +540,38 @@ def choose(table: Mapping[str, T], key: str, name: str) -> T:
     return table[name]
 
 
-def unknown_key(key: str, where: str, known: Sequence[str]) -> str:
-    """The message about a key that is not known."""
-    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-    return f"{where}: unknown key {key!r}; did you mean {nearest!r}?"
+def unknown_keys(keys: Sequence[str], where: str, known: Sequence[str]) -> str:
+    """The message about keys that are not known; those of other projects are answered with ours."""
+    answers = [coming_from.answer(key, known) for key in keys]
+    parts = [found or _nearest(key, known) for key, found in zip(keys, answers, strict=True)]
+    more = f"; and {len(parts) - 8} more" if len(parts) > 8 else ""
+    page = f"; {coming_from.PAGE} has the tables" if any(answers) else ""
+    return f"{where}: unknown key{'s'[: len(parts) - 1]} {'; '.join(parts[:8])}{more}{page}"
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    if key in known:
+        return f"{key!r}: write it as --{key} VALUE"
+    if "." in key:
+        return f"{key!r}: no key here has a dot in it"
+    near = difflib.get_close_matches(key, known, n=1)
+    return (
+        f"{key!r}; did you mean {near[0]!r}?" if near else f"{key!r}: no key is spelled like it, see --help"
+    )
+
+
+def _unknown_words(words: Sequence[str]) -> list[str]:
+    """The keys among the words that the parser does not know; its first word where none looks like a key."""
+    keys = [_word_key(word) for word in words if word.startswith("--")]
+    keys += [coming_from.override_key(word) or "" for word in words if not word.startswith("--")]
+    return [key for key in keys if key] or [_word_key(words[0])]
+
+
+def _leaves(key: str, value: Any) -> list[str]:
+    """`a: {b: 1, c: 2}` as `a.b` and `a.c`, the keys of a nested file."""
+    if not isinstance(value, Mapping) or not value:
+        return [key]
+    return [leaf for name, below in value.items() for leaf in _leaves(f"{key}.{name}", below)]
 
 
 def _require(condition: bool, message: str) -> None:

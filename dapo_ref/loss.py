@@ -18,7 +18,7 @@ How a mini-batch larger than memory, spread over W ranks, still has one exact lo
     caller counts tokens once over every micro-batch and rank of the mini-batch; micro-batch losses then
     simply add up. ZeRO averages gradients over ranks, so the caller multiplies by W (`engine.backward`).
 
-Departures (the README lists them with their reasons)
+Departures (docs/paper.md lists them with their reasons)
     D1  Token normalisation. Eq. 8 puts 1/Σ|oᵢ| inside the expectation over questions, so that each *group*
         has the same weight; §3.3 argues with the tokens of the batch. `token_level_mean` divides by the
         tokens of the whole mini-batch (as verl does today); `group_token_mean` is Eq. 8 as printed. The

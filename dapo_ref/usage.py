@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from dapo_ref.config import FREE_KEYS, INEXACT_KEYS, START_KEYS, Config, unknown_key
+from dapo_ref.config import FREE_KEYS, INEXACT_KEYS, START_KEYS, Config, unknown_keys
 from dapo_ref.errors import tell_launcher
 
 LAUNCH = "accelerate launch --config_file configs/accelerate/zero3.yaml"
@@ -27,6 +27,8 @@ Train a model with DAPO (arXiv 2503.14476). A run needs a configuration; three t
     {LAUNCH} train.py --config configs/qwen2.5_1.5b.yaml --model DIR --data FILE
   a run that was stopped goes on:
     {LAUNCH} train.py --config RUN/config.yaml --resume
+  whether it fits on N GPUs of GB 10^9 bytes each, without weights or GPU (exit code 3 if not):
+    python train.py --plan --config FILE --gpus N --gpu_memory GB
 
 --config FILE [MORE …]: later files override earlier ones, and `--key value` overrides them all.
 --help lists all keys, --help KEY shows one at length."""
@@ -58,7 +60,7 @@ def answer(argv: Sequence[str], keys: type, usage: str, needed: Sequence[str]) -
         key = next((word for word in argv[asked + 1 :][:1] if not word.startswith("-")), "")
         names = [field.name for field in dataclasses.fields(keys)]
         if key and key not in names:
-            _leave(main, unknown_key(key, "--help", names), 2)
+            _leave(main, unknown_keys([key], "--help", names), 2)
         _leave(main, one_key(keys, key) if key else f"{usage}\n\n{all_keys(keys)}", 0)
     if not set(needed) <= set(words):
         _leave(main, usage, 2)
@@ -99,6 +101,7 @@ def one_key(keys: type, name: str) -> str:
     (field,) = [field for field in dataclasses.fields(keys) if field.name == name]
     text, paper, recipe = _help(field)
     kind = get_type_hints(keys)[name]
+    kind = next((k for k in get_args(kind) if type(None) in get_args(kind) and k is not type(None)), kind)
     values = ", ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else ""
     lines = [f"--{name}", "", *textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  "), ""]
     facts = {

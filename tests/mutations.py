@@ -84,11 +84,6 @@ TESTS = {
         "tests/verifier/test_kinds.py",
         "tests/verifier/test_notation.py",
     ],
-    "verifier/cursor.py": [
-        "tests/verifier/test_parse.py",
-        "tests/verifier/test_exact.py",
-        "tests/verifier/test_attacks.py",
-    ],
     "verifier/expression.py": [
         "tests/verifier/test_parse.py",
         "tests/verifier/test_kinds.py",
@@ -131,8 +126,7 @@ TESTS = {
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
     ],
-    "verifier/judging.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
-    "verifier/pool.py": ["tests/verifier/test_pool.py"],
+    "verifier/pool.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
     "verifier/worker.py": ["tests/verifier/test_pool.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
@@ -143,21 +137,27 @@ TESTS = {
     "preflight/__main__.py": ["tests/distributed/test_preflight_command.py"],
     "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
-    "evaluation.py": ["tests/test_evaluation.py"],
+    "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
     "compare.py": ["tests/test_evaluation.py"],
     "run/evaluator.py": ["tests/run/test_evaluator.py"],
     "evaluate.py": ["tests/run/test_evaluator.py"],
     "report/data.py": ["tests/test_report.py"],
     "report/page.py": ["tests/test_report.py"],
     "report/command.py": ["tests/test_report.py"],
+    "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
+    "policy/pretrained.py": ["tests/run/test_export.py"],
     "distributed/engine.py": [
         "tests/distributed/test_engine.py",
         "tests/run/test_export.py",
         "tests/distributed/test_distributed.py",
     ],
-    "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
+    "distributed/accelerator.py": [
+        "tests/distributed/test_accelerator.py",
+        "tests/distributed/test_distributed.py",
+    ],
+    "plan.py": ["tests/test_plan.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
@@ -189,7 +189,8 @@ TESTS = {
     "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
     "run/metrics.py": ["tests/run/test_metrics.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
-    "config.py": ["tests/test_config.py", "tests/run/test_folder.py"],
+    "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
+    "coming_from.py": ["tests/test_coming_from.py"],
     "data/sources.py": ["tests/data/test_parquet_numbers.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
@@ -317,11 +318,11 @@ MUTATIONS = {
     ],
     "verifier/textual.py": [
         Mutation("digits of other scripts", "return str(digit)", "return char"),
-        Mutation("superscripts beside the base", 'lambda m: "^{" +', 'lambda m: "{" +'),
+        Mutation("superscripts beside the base", '(_SUPERSCRIPTS, "^")', '(_SUPERSCRIPTS, "")'),
         Mutation(
             "invisible characters are nothing",
-            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", " ")',
-            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", "")',
+            'return " " if unicodedata.category(char)',
+            'return "" if unicodedata.category(char)',
         ),
     ],
     "verifier/tokens.py": [
@@ -338,13 +339,19 @@ MUTATIONS = {
             r',\d{1,2}|(?:\.\d{3}){2,})", re.ASCII',
             r',\d{1,2}|(?:\.\d{3}){1,})", re.ASCII',
         ),
-        Mutation("a sign in braces is lost", '            self.emit("op", sign[1])\n', ""),
+        Mutation("a sign in braces is lost", 'self.emit("op", group[1])', "pass"),
         Mutation(
             "any word is a unit",
             'return self.after_value() and (word == "per" or vocabulary.is_unit_word(word))',
             "return self.after_value()",
         ),
         Mutation("no bound on tokens", "if len(self.tokens) >= MAX_TOKENS:", "if False:"),
+        Mutation(
+            "the period one digit late",
+            "(10 ** len(period) - 1) * 10**shift",
+            "(10 ** len(period) - 1) * 10 ** (shift + 1)",
+        ),
+        Mutation("a period without its integer part", 'Fraction(start + "0") +', 'Fraction("0") +'),
     ],
     "verifier/vocabulary.py": [
         Mutation(
@@ -355,35 +362,24 @@ MUTATIONS = {
         Mutation("units without plurals", 'word.removesuffix("s"), ', ""),
         Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
     ],
-    "verifier/cursor.py": [
-        Mutation(
-            "the period one digit late",
-            "(10 ** len(period) - 1) * 10**shift",
-            "(10 ** len(period) - 1) * 10 ** (shift + 1)",
-        ),
-        Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
-        Mutation("a period without its integer part", 'Fraction(start + "0") +', 'Fraction("0") +'),
-    ],
     "verifier/expression.py": [
+        Mutation("quotients from the right", '"/": (3, 4, "div")', '"/": (3, 3, "div")'),
+        Mutation("a sign binds before a power", 'SIGNS = {"+": 4, "-": 4', 'SIGNS = {"+": 4, "-": 6'),
+        Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
         Mutation(
-            "quotients from the right",
-            'left = times(left, right) if op == "*"',
-            'left = times(left, right) if op in ("*", "div")',
+            "numbers side by side multiply", 'and last.op not in ("pow", "fact"):', 'and last.op == "neg":'
         ),
-        Mutation("numbers side by side multiply", "                self.check_neighbours()\n", ""),
         Mutation("any fraction is mixed", "if 0 < p < q and", "if 0 < p and"),
-        Mutation(
-            "a mixed number subtracts", 'Node("add", (num(value), tail))', 'Node("mul", (num(value), tail))'
-        ),
+        Mutation("a mixed number subtracts", 'Node("add", (value, tail))', 'Node("mul", (value, tail))'),
         Mutation("an arcsine is a reciprocal", "if power == num(-1) and name in", "if False and name in"),
         Mutation(
             "letters after a value are a unit",
-            "if self.unit_follows(left, start) or self.modulus_follows():",
-            'if left.op == "num":',
+            "or self.unit_follows(left, start) or",
+            'or left.op == "num" or',
         ),
     ],
     "verifier/parse.py": [
-        Mutation("half-open as open", "brackets = token.text + closing", 'brackets = token.text + ")"'),
+        Mutation("half-open as open", "Node(opening + closing, inner", 'Node(opening + ")", inner'),
         Mutation(
             "what is left over",
             '        if not self.sees("eof"):\n            raise',
@@ -391,15 +387,14 @@ MUTATIONS = {
         ),
         Mutation(
             "powers of units ignored",
-            "powers[last] = powers.get(last, 0) + sign * (self.unit_power() - 1)",
+            "powers[last] += sign * (self.unit_power() - 1)",
             "self.unit_power()",
         ),
         Mutation(
             "per is times",
-            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = -1',
-            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = 1',
+            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = -1',
+            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = 1',
         ),
-        Mutation("determinants add", "negative(term) if k % 2 else term", "term"),
         Mutation(
             "a minus or plus is a plus or minus",
             'return inner if (part.op == "pm") == upper else',
@@ -414,10 +409,12 @@ MUTATIONS = {
     "verifier/tree.py": [
         Mutation(
             "products nest",
-            'Node("mul", (*left.args, right) if left.op == "mul" else (left, right))',
-            'Node("mul", (left, right))',
+            "Node(op, (*left.args, right) if left.op == op else (left, right))",
+            "Node(op, (left, right))",
         ),
-        Mutation("names in brackets unseen", "return set().union(*map(symbols, node.args))", "return set()"),
+        Mutation(
+            "names in brackets unseen", "for part in walk(node) if part.op", "for part in [node] if part.op"
+        ),
     ],
     "verifier/exact.py": [
         Mutation(
@@ -433,23 +430,25 @@ MUTATIONS = {
     "verifier/names.py": [
         Mutation(
             "a multiple is a name",
-            "        and is_symbol(node.args[0])\n",
-            "        and any(map(is_symbol, node.args))\n",
+            'if node.op != "mul" or not is_symbol(node.args[0]):',
+            'if node.op != "mul" or not any(map(is_symbol, node.args)):',
         ),
         Mutation(
             "names of a tuple ignored",
-            "[named[name] for name in sorted(named, key=str)] if named",
-            "list(named.values()) if named",
+            "[named[name] for name in sorted(named, key=str)] or",
+            "list(named.values()) or",
         ),
         Mutation(
             "any two names",
-            "    return (values[0] and applied[1]) or (values[1] and applied[0])",
-            "    return True",
+            'return a == r or "text" in',
+            'return True or "text" in',
         ),
     ],
     "verifier/compare.py": [
         Mutation("units ignored", "if a_unit and r_unit and a_unit != r_unit:", "if False:"),
-        Mutation("3 : 1 is 3", "            or is_integer(value)\n", ""),
+        Mutation(
+            "3 : 1 is 3", "or not is_expression(value) or is_integer(value):", "or not is_expression(value):"
+        ),
         Mutation(
             "an inequality may turn",
             "return (op if ratio > 0 else turned) == r.args[0].args[0]",
@@ -457,15 +456,19 @@ MUTATIONS = {
         ),
         Mutation(
             "a chain need not agree",
-            "if any(not self.same(value, values[-1]) for value in values[:-1]):",
-            "if False:",
+            "return values[-1] if all(self.same(value, values[-1]) for value in values[:-1]) else None",
+            "return values[-1]",
         ),
         Mutation(
             "percent is a hundredth of an integer",
             "return is_integer(plain) is not True and self.equal(a, r)",
             "return self.equal(a, r)",
         ),
-        Mutation("sets with elements left", "return not remaining", "return True"),
+        Mutation(
+            "sets with elements left",
+            "return all(any(self.same(x, y) for x in left) for y in unmatched)",
+            "return True",
+        ),
         Mutation(
             "tuples in any order",
             "return len(left) == len(right) and all(map(self.same, left, right))",
@@ -473,20 +476,14 @@ MUTATIONS = {
         ),
         Mutation(
             "a modulus ignored",
-            '*(Node("mod", node.args) for node in (a, r))',
-            '*(Node("mod", a.args) for node in (a, r))',
+            'self.equal(Node("mod", a.args), Node("mod", r.args))',
+            'self.equal(Node("mod", a.args), Node("mod", a.args))',
         ),
         Mutation(
             "a number in a sum with degrees",
             "return all(map(in_degrees, node.args))",
             "return any(map(in_degrees, node.args))",
         ),
-        Mutation(
-            "numbers and matrices add",
-            'wanted = len(args) if node.op == "add" else 1',
-            'wanted = count if node.op == "add" else 1',
-        ),
-        Mutation("a quotient by a matrix", 'or (node.op == "div" and args[0].op != "matrix"):', "or False:"),
     ],
     "verifier/algebra.py": [
         Mutation("constants at few digits", "SURE_DIGITS = 1_000", "SURE_DIGITS = 30"),
@@ -496,6 +493,9 @@ MUTATIONS = {
             "return value",
         ),
         Mutation("expansion not consulted", "difference = expanded(difference)", "difference = difference"),
+        Mutation("numbers and matrices add", "len(shapes) == len(args) and", "len(shapes) and"),
+        Mutation("determinants are traces", 'args[0].det(method="berkowitz")', "args[0].trace()"),
+        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase):", "and True:"),
         Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
         Mutation(
             "infinities are equal",
@@ -506,7 +506,7 @@ MUTATIONS = {
     "verifier/sets.py": [
         Mutation(
             "open and closed alike",
-            "return bool(flags) and same_value(left.start",
+            "return bool(same_kind) and same_value(left.start",
             "return same_value(left.start",
         ),
         Mutation(
@@ -521,22 +521,16 @@ MUTATIONS = {
             "join = sympy.Intersection",
         ),
     ],
-    "verifier/judging.py": [
+    "verifier/pool.py": [
         Mutation(
             "boxes although switched off for one",
-            "answer = extract_answer(response, boxed=boxed)",
-            "answer = extract_answer(response)",
+            "extract_answer(response, boxed=boxed), reference",
+            "extract_answer(response), reference",
         ),
-    ],
-    "verifier/pool.py": [
         Mutation("timeouts remembered", "if status is not Status.TIMEOUT:", "if True:"),
         Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
         Mutation("killed is too big", "Status.TIMEOUT if killed else Status.TOO_BIG", "Status.TIMEOUT"),
-        Mutation(
-            "equal tasks run twice",
-            "if key not in self._pending:  # equal",
-            "if key not in self._pending or self._waiting.append(key):  # equal",
-        ),
+        Mutation("equal tasks run twice", "if key not in under_way), None)", "if True), None)"),
     ],
     "verifier/worker.py": [
         Mutation(
@@ -622,6 +616,7 @@ MUTATIONS = {
         ),
     ],
     "evaluation.py": [
+        Mutation("lengths of what was not asked", 'if not row.get("too_long")', "if True"),
         Mutation("error over samples", "values.std() / math.sqrt(len(values))", "values.std() / len(values)"),
         Mutation("ties count whole", "(0 in first) / len(first)", "float(0 in first)"),
         Mutation(
@@ -634,9 +629,13 @@ MUTATIONS = {
         Mutation("not paired", "mean_and_error(b.double() - a.double())", "mean_and_error(b.double())"),
         Mutation("one degree too many", "t_quantile(len(a) - 1)", "t_quantile(len(a))"),
         Mutation("by number", '(name, s[0]["prompt"], s[0]["reference"]): s', "(name, str(_)): s"),
+        Mutation("a run is no evaluation", 'places = (folder, folder / "evaluation")', "places = (folder,)"),
         Mutation("pass of different k", 'figure == "pass" and sizes[0] != sizes[1]', "False"),
     ],
     "run/evaluator.py": [
+        Mutation("too long asked", "if not task.too_long]", "]"),
+        Mutation("too long forgotten", "[*rows, *missing]", "rows"),
+        Mutation("too long for nobody", "too_long=ids is None", "too_long=False"),
         Mutation("limit of problems ignored", "problems[: limit or None]", "problems"),
         Mutation("seed left out", "key_of(self._seed, *parts, sample)", "key_of(0, *parts, sample)"),
         Mutation("samples alike", "key_of(self._seed, *parts, sample)", "key_of(self._seed, *parts)"),
@@ -646,11 +645,24 @@ MUTATIONS = {
         Mutation("shares uneven", "(-len(parts) % world_size)", "0"),
     ],
     "evaluate.py": [
+        Mutation("zero is not given", "key in known and value is not None", "key in known and value"),
+        Mutation("temperature 0", "if options.temperature == 0:", "if False:"),
+        Mutation(
+            "no samples is 32",
+            "DEFAULT_SAMPLES if options.samples_per_problem is None else options.samples_per_problem",
+            "options.samples_per_problem or DEFAULT_SAMPLES",
+        ),
+        Mutation("broken prompts.json", "except (OSError, ValueError) as error:", "except OSError as error:"),
+        Mutation("date of a stopped evaluation", 'found.get("prompt_date") or ""', '""'),
+        Mutation("other prompts than trained", "dataclasses.replace(base, **trained_prompts(model))", "base"),
+        Mutation("exported model without its run", "of_model if is_exported else None", "None"),
+        Mutation("negative limit", "if options.limit < 0:", "if False:"),
         Mutation("results written over", 'if (self.path / "results.json").exists():', "if False:"),
+        Mutation("results beside weights", "if model := model_around(self.path):", "if model := None:"),
         Mutation("other settings go on", "if settings[key] != before.get(key)]", "if False]"),
         Mutation("half a problem counts", 'len(counts[row["data"], row["problem"]]) == k', "True"),
         Mutation("finished sampled again", "(task.data, task.problem) not in done", "True"),
-        Mutation("samples ignored", "options.samples_per_problem or DEFAULT_SAMPLES", "DEFAULT_SAMPLES"),
+        Mutation("samples ignored", " else options.samples_per_problem),", " else DEFAULT_SAMPLES),"),
         Mutation(
             "every process does all",
             "processes.share(chunks(left, evaluator.sampling))",
@@ -666,7 +678,13 @@ MUTATIONS = {
         Mutation("bin off by one", "max(length - 1, 0) // width", "length // width"),
     ],
     "report/page.py": [Mutation("model text as markup", '.replace("<", "\\\\u003c")', "")],
-    "report/command.py": [Mutation("watch draws once", "if now != before:", "if not before:")],
+    "report/command.py": [
+        Mutation("watch draws once", "if now != before:", "if not before:"),
+        Mutation("made before it is looked at", "            require_run(run)\n", "            pass\n"),
+    ],
+    "report/pictures.py": [
+        Mutation("runs of one name are one", "names = run_names(runs)", "names = [run.name for run in runs]"),
+    ],
     "report/static/rollouts.js": [
         Mutation("a filter of the page ignored", "test(group) && (!needle", "(!needle"),
         Mutation("search ignored", "(!needle || holds(group, needle))", "true"),
@@ -677,8 +695,10 @@ MUTATIONS = {
         Mutation("no smoothing", "smoothed(values, state.smooth)", "values"),
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
+    "policy/pretrained.py": [
+        Mutation("buffers left out of the export", "if name in saved}", "if name not in saved}"),
+    ],
     "distributed/engine.py": [
-        Mutation("buffers left out of the export", "if n in saved}", "if n not in saved}"),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -711,13 +731,54 @@ MUTATIONS = {
     ],
     "distributed/accelerator.py": [
         Mutation(
-            "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
+            "accumulated over two steps",
+            '["gradient_accumulation_steps"] = 1',
+            '["gradient_accumulation_steps"] = 2',
+        ),
+        Mutation(
+            "gradients summed in bf16",
+            '"communication_data_type"] = "fp32"',
+            '"communication_data_type"] = None',
         ),
         Mutation(
             "gradient not clipped",
             '["gradient_clipping"] = config.max_grad_norm',
             '["gradient_clipping"] = 0.0',
         ),
+    ],
+    "plan.py": [
+        Mutation("no moments", "width(precision) + 4 + 8 + 4", "width(precision) + 4 + 4"),
+        Mutation("states not shared", "each * shape.parameters / gpus", "each * shape.parameters"),
+        Mutation(
+            "keys without values",
+            "return 2 * width(precision) * shape.layers",
+            "return width(precision) * shape.layers",
+        ),
+        Mutation("no room in the cache", "config.precision) * 9 / 8", "config.precision)"),
+        Mutation("no copy", "size * shape.parameters}", "size}"),
+        Mutation("head without its weight", "(6 if low else 4) *", "(0 if low else 4) *"),
+        Mutation("logits once", "(True, True): 14", "(True, True): 7"),
+        Mutation("norms in bf16", 'norms = 6 if precision == "bf16" else 4', "norms = 2"),
+        Mutation(
+            "checkpoints everywhere", "if config.gradient_checkpointing else saved * (shape.layers - 1)", ""
+        ),
+        Mutation("one layer forgotten", "max(layer, last +", "max(0, last +"),
+        Mutation("head forgotten", "max(layer, last + head_bytes", "max(layer, 0 * head_bytes"),
+        Mutation(
+            "cut short",
+            "max(config.tokens_per_microbatch, longest_row(config))",
+            "config.tokens_per_microbatch",
+        ),
+        Mutation("one more", "    most = 0\n", "    most = 1\n"),
+        Mutation("always fits", "return DOES_NOT_FIT if wrong else 0", "return 0"),
+        Mutation("positions not looked at", "if longest_row(config) > shape.positions > 0:", "if False:"),
+        Mutation("the memory of all", "0.95 * self.memory", "1.0 * self.memory"),
+        Mutation(
+            "hardware of any size",
+            "if _phase(shape, least, machine, phase.name).total > machine.usable:",
+            "if True:",
+        ),
+        Mutation("memory in GiB", "round(given.gpu_memory * GB)", "round(given.gpu_memory * 2**30)"),
     ],
     "distributed/processes.py": [
         Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
@@ -1211,7 +1272,7 @@ MUTATIONS = {
         Mutation(
             "a token lost at each chunk", "slice(start, start + size)", "slice(start, start + size - 1)"
         ),
-        Mutation("one chunk for all", "CHUNK_ELEMENTS // vocab_size", "CHUNK_ELEMENTS"),
+        Mutation("one chunk for all", "elements // weight.shape[0]", "elements"),
         # Gradients
         Mutation(
             "temperature forgotten in the gradient",
@@ -1462,6 +1523,11 @@ MUTATIONS = {
             "bad updates without end", 'if len(list(folder.glob("step_*"))) < MAX_BAD_UPDATES:', "if True:"
         ),
         Mutation("later rollouts stay", "                file.unlink()\n", "                pass\n"),
+        Mutation("a file for a folder", "if self.path.exists() and not self.path.is_dir():", "if False:"),
+        Mutation("inside a model", "if model := model_around(self.path):", "if model := None:"),
+        Mutation("config.json is a model", 'if (folder / "config.json").is_file() and any(', "if any("),
+        Mutation("permission not asked", "if not os.access(above, os.W_OK | os.X_OK):", "if False:"),
+        Mutation("a file above", "        if not above.is_dir():", "        if False:"),
     ],
     "run/preemption.py": [
         Mutation("the second signal unheard", "now - self._first > SAME_S", "False"),
@@ -1804,12 +1870,25 @@ MUTATIONS = {
         ),
     ],
     "config.py": [
+        Mutation("the first files dropped", '        action="extend",\n', ""),
+        Mutation("a key twice", "if keys.count(key) > 1:", "if False:"),
+        Mutation(
+            "octal numbers",
+            "        return str(node.value)",
+            "        return str(super().construct_yaml_int(node))",
+        ),
+        Mutation("no as false in a path", '("int", "float", "bool", "timestamp")', '("int", "float")'),
+        Mutation("no home", "os.path.expanduser(values[key])", "values[key]"),
+        Mutation("no home in a list", "os.path.expanduser(part[0])", "part[0]"),
         Mutation(
             "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
         ),
         Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
-        Mutation("indivisible batch", "responses % self.responses_per_update == 0", "True"),
-        Mutation("groups cut by an update", "self.responses_per_update % self.group_size == 0", "True"),
+        Mutation("indivisible batch", "self.responses_per_update in minis,", "True,"),
+        Mutation("a run has no model", 'if not (folder / "model").is_dir():', "if False:"),
+        Mutation("a run is no model", 'return str(folder / "model")', "return model"),
+        Mutation("a run before a model", ' or (folder / "config.json").is_file():', ":"),
+        Mutation("the farthest sizes", "abs(size - self.responses_per_update))[:2]", "size)[:2]"),
         Mutation("group of one", "not (self.dynamic_sampling and self.group_size == 1)", "True"),
         Mutation(
             "cache longer than the cap",
@@ -1826,11 +1905,20 @@ MUTATIONS = {
             "return self.key not in FREE_KEYS and self.key not in INEXACT_KEYS",
             "return False",
         ),
-        Mutation(
-            "unknown keys pass",
-            "        if key not in known:\n            raise",
-            "        if False:\n            raise",
-        ),
+        Mutation("unknown keys pass", "leaf for leaf in leaves if leaf not in known", "leaf for leaf in ()"),
+        Mutation("nested keys passed over", "if not isinstance(value, Mapping) or not value:", "if True:"),
+        Mutation("an override taken for a file", "coming_from.override_key(word) and not", "False and not"),
+        Mutation("only the first unknown key", "    return [key for key in keys if key] or", "    return"),
+        Mutation("nearest spelling for all", "found or _nearest(key, known) for", "_nearest(key, known) for"),
+        Mutation("no page", "if any(answers) else", "if False else"),
+        Mutation("our key unknown", '        return f"{key!r}: write it', '        f"{key!r}: write it'),
+    ],
+    "coming_from.py": [
+        Mutation("plus of an override", "[+~]*(", "("),
+        Mutation("ends with several meanings", "== 1 else None", ">= 1 else None"),
+        Mutation("no other beginning", 'key.endswith(f".{row}")', "False"),
+        Mutation("no patterns", "fnmatchcase(key, row)", "key == row"),
+        Mutation("keys that a command lacks", 'set(ours.split(", ")) <= set(known)', "True"),
     ],
     "data/sources.py": [
         Mutation(
@@ -1857,6 +1945,9 @@ MUTATIONS = {
         Mutation("template left out", "sha256(repr(tokenizer.chat_template).encode())", "sha256()"),
         Mutation("problems left out", 'b"\\0" + repr(problem).encode()', 'b""'),
         Mutation("old checkpoints refused", "known.append(self.items_fingerprint)", "pass"),
+        Mutation("half is too many", "if 2 * len(kept) < len(encoded):", "if 2 * len(kept) <= len(encoded):"),
+        Mutation("none is enough", "if 2 * len(kept) < len(encoded):", "if len(kept) < 0:"),
+        Mutation("not the middle", "lengths[(len(lengths) - 1) // 2]", "lengths[-2]"),
         Mutation("any header accepted", "    if header:", "    if False:"),
         Mutation("the day is not set", "if not prints_date(tokenizer):", "if True:"),
         Mutation(

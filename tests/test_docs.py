@@ -42,6 +42,25 @@ def test_every_function_and_test_named_exists(document: Path) -> None:
     assert missing == []
 
 
+def anchors(file: Path) -> set[str]:
+    """Of the headings of a document, as they are linked to."""
+    titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=lambda file: file.name)
+def test_every_link_inside_the_project_leads_somewhere(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = target.partition("#")
+        if not target.startswith("http"):
+            file = document.parent / name if name else document
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                dead.append(target)
+    assert dead == []
+
+
 @pytest.mark.parametrize("place", [*(f"Eq. {number}" for number in range(4, 14)), "Alg. 1"])
 def test_every_equation_has_its_function_and_its_test(place: str) -> None:
     _, functions, tests = rows(r"Eq\. \d+|Alg\. 1")[place]

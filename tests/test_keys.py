@@ -42,7 +42,7 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "model": ("MODEL", FREE),
     "data": ("tiny:train:61", FREE),
     "prompt_template": ("{question} ", FREE),
-    "max_prompt_length": (9, FREE),
+    "max_prompt_length": (10, FREE),
     "rollout_steps": (1, FREE),
     "prompts_per_step": (3, FREE),
     "group_size": (2, FREE),

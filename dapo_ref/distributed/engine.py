@@ -31,7 +31,7 @@ from dapo_ref.errors import ConfigError
 from dapo_ref.policy.batching import MicroBatch, MiniBatch, microbatches
 from dapo_ref.policy.logprobs import Policy
 from dapo_ref.policy.paths import choose_path
-from dapo_ref.policy.pretrained import load_hf_config, special_tokens_only, torch_dtype
+from dapo_ref.policy.pretrained import exported_state, load_hf_config, special_tokens_only, torch_dtype
 from dapo_ref.types import Batch
 
 transformers.utils.logging.disable_progress_bar()
@@ -176,13 +176,8 @@ class Engine(Processes):
     def export(self, directory: Path) -> None:
         """Writes weights and configuration as a plain HF directory; a collective. Only the main process
         writes."""
-        state = {}
-        for name, value in self.full_parameters():
-            if self.is_main:
-                state[name] = value.to("cpu", copy=True)
+        state = exported_state(self.policy.model, self.full_parameters(), keep=self.is_main)
         if self.is_main:
-            saved = self.policy.model.state_dict().keys()  # such as biases that choose experts
-            state |= {n: b.cpu() for n, b in self.policy.model.named_buffers() if n in saved}
             self._rollout_model.save_pretrained(directory, state_dict=state)
         self.barrier()
 

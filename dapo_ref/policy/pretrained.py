@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -142,6 +143,24 @@ def copy_side_files(model_dir: str, tokenizer: PreTrainedTokenizerBase, director
     templates = Path(model_dir) / "additional_chat_templates"
     if templates.is_dir():
         shutil.copytree(templates, directory / templates.name)
+
+
+def exported_state(
+    model: PreTrainedModel, parameters: Iterable[tuple[str, Tensor]], keep: bool = True
+) -> dict[str, Tensor]:
+    """What an export holds: the parameters, and the buffers that belong to the state, such as biases that
+    choose experts.
+
+    Args:
+        parameters: (name, whole tensor), each valid until the next.
+        keep: False goes through the parameters, a collective, and keeps nothing.
+    """
+    state = {}
+    for name, value in parameters:
+        if keep:
+            state[name] = value.detach().to("cpu", copy=True)
+    saved = model.state_dict().keys() if keep else ()
+    return state | {name: buffer.cpu() for name, buffer in model.named_buffers() if name in saved}
 
 
 def load_plain_model(config: Config) -> PreTrainedModel:

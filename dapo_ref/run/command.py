@@ -30,17 +30,18 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
+def exit_code(run: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
     """Runs a command and turns its end into an exit code.
 
     Returns:
-        0; 2 after one line on what the user can mend; 130 or 143 after a signal; 1 after anything else.
+        What the command returns, 0 for None; 2 after one line on what the user can mend; 130 or 143 after a
+        signal; 1 after anything else.
     """
     if isinstance(sys.stdout, TextIOWrapper):  # a locale without a character must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
     try:
-        run(argv)
+        return run(argv) or 0
     except UserError as error:
         tell_launcher(f"error: {error}")
         if launched_as_main():
@@ -60,7 +61,6 @@ def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
         traceback.print_exc()
         tell_launcher(f"error: {type(error).__name__}: {error}")
         return 1
-    return 0
 
 
 def launched_as_main() -> bool:

@@ -4,8 +4,10 @@ sympy never sees text, and sizes are checked before each operation. It runs in a
 Importing this module imports sympy.
 """
 
+import functools
 import hashlib
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import sympy
 
 from dapo_ref.verifier.exact import MAX_FACTORIAL, check_binomial, check_power
-from dapo_ref.verifier.tree import Node
+from dapo_ref.verifier.tree import STRUCTURES, Node
 from dapo_ref.verifier.verdict import MAX_BITS, TooBigError, UndefinedError, UnparsableError
 
 MAX_NODES = 2_000  # built in one verdict
@@ -26,19 +28,19 @@ SURE_DIGITS = 1_000  # constants: a relative difference above 10^-800 is seen
 SURE_DIGITS_FREE = 120  # with free names, at every point
 POINTS = 6
 
-_CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
-_PERIODIC = {  # and growing functions: their arguments have to be of moderate size
-    **{
-        name: getattr(sympy, name)
-        for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")
-    },
+_LEAVES = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
+_GROWING = {  # or periodic: their arguments have to be of moderate size
+    **{name: getattr(sympy, name) for name in ("sin", "cos", "tan", "cot", "sec", "csc")},
+    **{name: getattr(sympy, name) for name in ("sinh", "cosh", "tanh")},
     **{"floor": sympy.floor, "ceil": sympy.ceiling},
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **_PERIODIC,
+    **_GROWING,
     **{f"arc{name}": getattr(sympy, f"a{name}") for name in ("sin", "cos", "tan")},
     **{"sign": sympy.sign, "max": sympy.Max, "min": sympy.Min, "abs": sympy.Abs},
     **{"neg": lambda x: -x, "deg": lambda x: x * sympy.pi / 180, "percent": lambda x: x / 100},
+    "row": sympy.Tuple,
+    "matrix": lambda *rows: sympy.ImmutableMatrix(rows),
 }
 
 
@@ -80,67 +82,90 @@ class Builder:
             raise TooBigError("too many operations")
         if node.op == "num":
             return sympy.Rational(node.args[0].numerator, node.args[0].denominator)
-        if node.op == "sym":
-            if node.args[0].startswith("mathbb_"):
-                raise UnparsableError("a set is not a number")
-            return sympy.Symbol(node.args[0], real=True)
         if node.op == "const":
-            return _CONSTANTS[node.args[0]]
-        if node.op == "matrix":
-            raise UnparsableError("arithmetic of matrices")
-        result = self.apply(node.op, *map(self, node.args))
+            return _LEAVES[node.args[0]]
+        if node.op == "sym" and not node.args[0].startswith("mathbb_"):
+            return sympy.Symbol(node.args[0], real=True)
+        if node.op == "sym" or node.op in STRUCTURES:
+            raise UnparsableError("not a value")
+        args = list(map(self, node.args))
+        of_matrices = any(isinstance(arg, sympy.MatrixBase) for arg in args)
+        result = (apply_to_matrices if of_matrices else apply)(node.op.removeprefix("fn:"), *args)
         if result.has(sympy.nan, sympy.zoo):
             raise UndefinedError("not finite")
         return result
 
-    def apply(self, op: str, x: Any, y: Any = None, *rest: Any) -> Any:
-        args = [arg for arg in (x, y, *rest) if arg is not None]
-        name = op.removeprefix("fn:")
-        match name:
-            case "add":
-                return sympy.Add(*args)
-            case "mul":
-                if (
-                    sum(int(f.p).bit_length() + int(f.q).bit_length() for f in args if f.is_Rational)
-                    > 4 * MAX_BITS
-                ):
-                    raise TooBigError("a large product")
-                return sympy.Mul(*args)
-            case "div" | "mod":
-                if y == 0:
-                    raise UndefinedError("division by zero")
-                return x / y if name == "div" else sympy.Mod(x, y)
-            case "pow":
-                check_size(x, y)
-                return sympy.Pow(x, y)
-            case "root":
-                if y.is_number and not (y.is_Integer and 1 <= y <= 10_000):
-                    raise UndefinedError("a root of that degree")
-                real = x.is_number and x.is_negative and y.is_odd  # ∛−8 = −2
-                return -sympy.Pow(-x, 1 / y) if real else sympy.Pow(x, 1 / y)
-            case "log":
-                if x == 0 or y in (0, 1):
-                    raise UndefinedError("a logarithm that does not exist")
-                return sympy.log(x, y)
-            case "fact":
-                if x.is_number and not (x.is_Integer and 0 <= x <= MAX_FACTORIAL):
-                    raise TooBigError("a factorial out of range")
-                return sympy.factorial(x)
-            case "binom":
-                if x.is_Integer and y.is_Integer:
-                    check_binomial(int(x), int(y))
-                elif not x.is_number and y.is_Integer and 0 <= y <= 50:
-                    return sympy.ff(x, y) / sympy.factorial(y)
-                return sympy.binomial(x, y)
-            case "gcd" | "lcm" if all(arg.is_Integer for arg in args):
-                if sum(int(arg).bit_length() for arg in args) > MAX_BITS:
-                    raise TooBigError("a large multiple")
-                return sympy.Integer(getattr(math, name)(*map(int, args)))
-        if name not in _FUNCTIONS:
-            raise UnparsableError(f"{op} has no value")
-        if name in _PERIODIC and x.is_number and log2_size(x) > MAX_ARGUMENT_BITS:
-            raise TooBigError("a large argument")
-        return _FUNCTIONS[name](*args)
+
+def build(node: Node) -> Any:
+    """The sympy object of an expression."""
+    return Builder()(node)
+
+
+def apply(op: str, x: Any, y: Any = None, *rest: Any) -> Any:
+    """The value of one operator."""
+    args = [arg for arg in (x, y, *rest) if arg is not None]
+    match op:
+        case "add":
+            return sympy.Add(*args)
+        case "mul":
+            if sum(f.p.bit_length() + f.q.bit_length() for f in args if f.is_Rational) > 4 * MAX_BITS:
+                raise TooBigError("a large product")
+            return sympy.Mul(*args)
+        case "div" | "mod":
+            if y == 0:
+                raise UndefinedError("division by zero")
+            return x / y if op == "div" else sympy.Mod(x, y)
+        case "pow":
+            check_size(x, y)
+            return sympy.Pow(x, y)
+        case "root":
+            if y.is_number and not (y.is_Integer and 1 <= y <= 10_000):
+                raise UndefinedError("a root of that degree")
+            real = x.is_number and x.is_negative and y.is_odd  # ∛−8 = −2
+            return -sympy.Pow(-x, 1 / y) if real else sympy.Pow(x, 1 / y)
+        case "log":
+            if x == 0 or y in (0, 1):
+                raise UndefinedError("a logarithm that does not exist")
+            return sympy.log(x, y)
+        case "fact":
+            if x.is_number and not (x.is_Integer and 0 <= x <= MAX_FACTORIAL):
+                raise TooBigError("a factorial out of range")
+            return sympy.factorial(x)
+        case "binom":
+            if x.is_Integer and y.is_Integer:
+                check_binomial(int(x), int(y))
+            elif not x.is_number and y.is_Integer and 0 <= y <= 50:
+                return sympy.ff(x, y) / sympy.factorial(y)
+            return sympy.binomial(x, y)
+        case "gcd" | "lcm" if all(arg.is_Integer for arg in args):
+            if sum(int(arg).bit_length() for arg in args) > MAX_BITS:
+                raise TooBigError("a large multiple")
+            return sympy.Integer(getattr(math, op)(*map(int, args)))
+    if op not in _FUNCTIONS:
+        raise UnparsableError(f"{op} has no value")
+    if op in _GROWING and x.is_number and log2_size(x) > MAX_ARGUMENT_BITS:
+        raise TooBigError("a large argument")
+    return _FUNCTIONS[op](*args)
+
+
+def apply_to_matrices(op: str, *args: Any) -> Any:
+    """Sums of matrices, multiples and determinants.
+
+    Raises:
+        UnparsableError: anything else that is done to a matrix.
+    """
+    shapes = [arg.shape for arg in args if isinstance(arg, sympy.MatrixBase)]
+    if op == "add" and len(shapes) == len(args) and len(set(shapes)) == 1:
+        return functools.reduce(operator.add, args)
+    if op == "mul" and len(shapes) == 1:
+        return functools.reduce(operator.mul, args)
+    if op == "div" and len(shapes) == 1 and isinstance(args[0], sympy.MatrixBase):
+        return args[0] / args[1]
+    if op == "neg":
+        return -args[0]
+    if op == "det" and shapes[0] in ((1, 1), (2, 2), (3, 3), (4, 4)):
+        return args[0].det(method="berkowitz")
+    raise UnparsableError("arithmetic of matrices")
 
 
 def check_size(base: Any, exponent: Any) -> None:
@@ -156,11 +181,6 @@ def check_size(base: Any, exponent: Any) -> None:
         size = abs(log2_size(base)) if base.is_number and base != 0 else 1.0
         if log2_size(exponent) > 64 or max(size, 1e-9) * 2 ** log2_size(exponent) > MAX_EXPONENT:
             raise TooBigError("a large power")
-
-
-def build(node: Node) -> Any:
-    """The sympy object of an expression."""
-    return Builder()(node)
 
 
 def sample(name: str, index: int) -> Any:
@@ -235,6 +255,10 @@ def same_value(left: Any, right: Any) -> bool:
     Raises:
         UndefinedError: too few points at which both have a value.
     """
+    matrices = [isinstance(side, sympy.MatrixBase) for side in (left, right)]
+    if any(matrices):
+        same_shape = all(matrices) and left.shape == right.shape
+        return same_shape and all(map(same_value, left, right))
     if left == right:
         return True
     if {left, right} & {sympy.oo, -sympy.oo}:

@@ -15,73 +15,80 @@ GREEK = words(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma "
     "tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar"
 )
-_UNEVALUATED = words("int iint oint sum prod lim limsup liminf partial forall exists nabla bigcup bigcap")
 RELATIONS = {op: op for op in ("=", "<", ">", "<=", ">=", "!=")} | {"==": "=", ":=": "=", "~~": "~"}
+_COMMANDS = r"""
+    rel <=      \le \leq \leqslant
+    rel >=      \ge \geq \geqslant
+    rel <       \lt
+    rel >       \gt
+    rel !=      \ne \neq
+    rel =       \equiv
+    rel ~       \approx \simeq \sim
+    rel in      \in
+    op *        \cdot \times \ast
+    op /        \div
+    op pm       \pm
+    op mp       \mp
+    op mod      \mod \bmod
+    op choose   \choose
+    op over     \over
+    op :        \colon
+    op %        \%
+    op '        \prime
+    setop cup   \cup
+    setop cap   \cap
+    setop setminus  \setminus
+    arrow to    \to \rightarrow \mapsto
+    arrow implies   \Rightarrow \implies
+    cur $       \$
+    const pi    \pi
+    const oo    \infty
+    id angle    \angle \measuredangle
+    id triangle \triangle
+    deg deg     \circ \degree
+    dots ...    \ldots \dots \cdots \dotsc
+    text emptyset  \emptyset \varnothing
+    macro frac  \frac \dfrac \tfrac \cfrac
+    macro binom \binom \dbinom \tbinom
+    macro sqrt  \sqrt
+    macro overline  \overline
+    macro pmod  \pmod
+    open {}     \{ \lbrace
+    close {}    \} \rbrace
+    open (      \langle \lparen
+    close )     \rangle \rparen
+    open [      \lbrack
+    close ]     \rbrack
+    open ⌊      \lfloor
+    close ⌋     \rfloor
+    open ⌈      \lceil
+    close ⌉     \rceil
+    bar |       \vert \lvert \rvert \mid \|
+    begin .     \begin
+    end .       \end
+    row .       \\
+    sep quad    \quad \qquad
+    big .       \int \iint \oint \sum \prod \lim \limsup \liminf \partial \forall \exists
+    big .       \nabla \bigcup \bigcap
+    prose .     \text \mbox \textrm \textbf \textit \textsf \texttt \textnormal \hbox
+    font .      \mathrm \mathbf \mathit \mathsf \mathtt \boldsymbol \bm \operatorname \operatorname* \mathcal
+    font .      \mathbb \underline \boxed \fbox \emph \mathop \vec \hat \bar \widehat \overrightarrow
+    setting .   \color \textcolor \phantom \hphantom \vphantom \hspace \vspace \label \tag
+    blank .     \left \right \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \displaystyle
+    blank .     \textstyle \limits \nolimits \( \) \[ \] \, \; \: \! \> \space \thinspace \rm \bf \it \hfill
+    blank .     \nonumber \therefore \qed \square \blacksquare \tiny \small \normalsize \large \Large \LARGE
+    blank .     \huge \Huge
+"""
 COMMANDS = {  # command → kind and text of its token
     **{f"\\{name}": ("func", name) for name in FUNCTIONS},
     **{f"\\{name}": ("id", name) for name in GREEK},
-    **{f"\\{name}": ("id", f"\\{name}") for name in ("angle", "triangle", "measuredangle")},
-    **{f"\\{name}": ("arrow", f"\\{name}") for name in words("to rightarrow Rightarrow implies mapsto")},
-    **{f"\\{name}": ("setop", name) for name in words("cup cap setminus")},
-    **{f"\\{name}": ("big", f"\\{name}") for name in _UNEVALUATED},
+    **dict.fromkeys(("\\ ", "\\\n", "\\\t"), ("blank", ".")),
     **{
-        command: (line.split()[0], line.split()[1])
-        for line in r"""
-            rel <=      \le \leq \leqslant
-            rel >=      \ge \geq \geqslant
-            rel <       \lt
-            rel >       \gt
-            rel !=      \ne \neq
-            rel =       \equiv
-            rel ~       \approx \simeq \sim
-            rel in      \in
-            op *        \cdot \times \ast
-            op /        \div
-            op pm       \pm
-            op mp       \mp
-            op mod      \mod \bmod
-            op choose   \choose
-            op over     \over
-            op :        \colon
-            op %        \%
-            op '        \prime
-            cur $       \$
-            const pi    \pi
-            const oo    \infty
-            deg deg     \circ \degree
-            dots ...    \ldots \dots \cdots \dotsc
-            text emptyset  \emptyset \varnothing
-            macro frac  \frac \dfrac \tfrac \cfrac
-            macro binom \binom \dbinom \tbinom
-            macro sqrt  \sqrt
-            macro overline  \overline
-            macro pmod  \pmod
-            open {}     \{ \lbrace
-            close {}    \} \rbrace
-            open (      \langle \lparen
-            close )     \rangle \rparen
-            open [      \lbrack
-            close ]     \rbrack
-            open ⌊      \lfloor
-            close ⌋     \rfloor
-            open ⌈      \lceil
-            close ⌉     \rceil
-            bar |       \vert \lvert \rvert \mid \|
-        """.strip().split("\n")
-        for command in line.split()[2:]
+        command: (kind, text)
+        for kind, text, *commands in map(str.split, _COMMANDS.strip().split("\n"))
+        for command in commands
     },
 }
-IGNORED = words(
-    r"\left \right \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \displaystyle \textstyle "
-    r"\limits \nolimits \( \) \[ \] \, \; \: \! \> \space \thinspace \rm \bf \it \hfill \nonumber "
-    r"\therefore \qed \square \blacksquare \tiny \small \normalsize \large \Large \LARGE \huge \Huge"
-) | {"\\ ", "\\\n", "\\\t"}
-WITH_SETTING = words(r"\color \textcolor \phantom \hphantom \vphantom \hspace \vspace \label \tag")
-TEXT_MACROS = words(r"\text \mbox \textrm \textbf \textit \textsf \texttt \textnormal \hbox")
-FONT_MACROS = words(
-    r"\mathrm \mathbf \mathit \mathsf \mathtt \boldsymbol \bm \operatorname \operatorname* \mathcal \mathbb "
-    r"\underline \boxed \fbox \emph \mathop \vec \hat \bar \widehat \overrightarrow"
-)
 WORDS = {  # plain words, likewise
     **{name: ("func", name) for name in FUNCTIONS},
     **dict.fromkeys(("and", "et", "und", "和", "及", "与"), ("sep", "and")),
@@ -91,6 +98,8 @@ WORDS = {  # plain words, likewise
     **{currency: ("cur", currency) for currency in ("usd", "eur", "rs", "inr")},
     **{"pi": ("const", "pi"), "mod": ("op", "mod")},
 }
+AFTER_VALUE = {"to": ("op", ":"), "min": ("text", "min")}  # … and those that mean it only after a value
+AFTER_VALUE |= dict.fromkeys(("degree", "degrees", "deg"), ("deg", "deg"))
 MATRICES = words("matrix pmatrix bmatrix Bmatrix smallmatrix array")
 VOWELS = frozenset("aeiouyAEIOUY")
 NO_SOLUTION = words(

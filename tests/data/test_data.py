@@ -479,8 +479,9 @@ def test_long_prompts_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) 
     problems = [problem("a b c"), problem("a"), problem("a b"), problem("a b c d")]  # 4, 2, 3, 5 tokens
     assert keep_short_prompts(problems, tokenizer, 3) == [(problems[1], [5, 4]), (problems[2], [5, 6, 4])]
     assert "2 of 4 prompts are longer than max_prompt_length 3" in caplog.text
-    with pytest.raises(DataError, match=r"no prompt has at most 1 tokens \(the shortest has 2\)"):
-        keep_short_prompts(problems, tokenizer, 1)
+    # Of 2, 3, 4 and 5 tokens three are above 2; half of the prompts have at most 3.
+    with pytest.raises(DataError, match=r"^3 of 4 prompts .* 2, more .*at most 3 tokens, the longest 5\)"):
+        keep_short_prompts(problems, tokenizer, 2)
 
 
 # ------------------------------------------------------------------------------------------------------------

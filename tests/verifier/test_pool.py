@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -12,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dapo_ref.verifier import Status, VerifierPool, is_equivalent, judge, judging
+from dapo_ref.verifier import Status, VerifierPool, is_equivalent, judge
 from dapo_ref.verifier import pool as pool_module
-from dapo_ref.verifier.worker import receive_message, send_message
 
 ROOT = str(Path(__file__).resolve().parents[2])
 PATIENCE = 60.0  # seconds, far beyond what a busy machine needs
@@ -81,7 +79,7 @@ def test_equal_tasks_are_done_once(pool: VerifierPool) -> None:
     assert len(pool._pending) <= 1
     assert all(pool.result(ticket).correct for ticket in tickets)
     assert sum(worker.tasks_done for worker in pool._running) == 1
-    assert not pool._waiting
+    assert not pool._pending
     assert all(worker.task is None for worker in pool._running)
 
 
@@ -123,15 +121,15 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_busy_worker_without_a_parent_ends_by_its_own_alarm() -> None:
-    """The far end of the socket never asks again: only the alarm can end a computation under way."""
+    """Its output is never read and its input never ends: only the alarm can end a computation under way."""
     stuck = "from dapo_ref.verifier import decide, worker; import time; worker.ALARM_AFTER_S = 0.2; "
-    stuck += "worker._WARM_UP = (); decide.compare = lambda *a, **k: time.sleep(600); "
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        code = f"{stuck} worker.main({theirs.fileno()}, 1024, 0.1)"
-        process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, pass_fds=[theirs.fileno()])
-        assert receive_message(ours) == "ready"
-        send_message(ours, ["1", "1"])
+    stuck += "worker._WARM_UP = (); decide.compare = lambda *a, **k: time.sleep(600); worker.main(1024, 0.1)"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", stuck], cwd=ROOT, text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        print('["1", "1"]', file=process.stdin, flush=True)
         assert process.wait(PATIENCE) == -signal.SIGALRM
 
 
@@ -139,7 +137,7 @@ def test_the_shared_worker_of_judge_is_not_used_after_a_fork() -> None:
     assert is_equivalent("\\sqrt{8}", "2\\sqrt{2}")
     pid = os.fork()
     if not pid:
-        os._exit(0 if is_equivalent("\\sqrt{27}", "3\\sqrt{3}") and len(judging._shared) == 2 else 1)
+        os._exit(0 if is_equivalent("\\sqrt{27}", "3\\sqrt{3}") and len(pool_module._shared) == 2 else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert is_equivalent("\\sqrt{12}", "2\\sqrt{3}")
 
