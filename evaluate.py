@@ -16,31 +16,35 @@ from dapo_ref.usage import EVALUATE, answer
 if __name__ == "__main__":  # before torch is imported, which takes seconds
     answer(sys.argv[1:], Options, EVALUATE, needed=["--model", "--output"])
 
+import contextlib
 import dataclasses
 import json
 import logging
+import os
 import re
 import shutil
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
 
 from dapo_ref.config import Config, StrictParser, read_config
+from dapo_ref.data import prints_date
 from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError
 from dapo_ref.evaluation import figures, table
-from dapo_ref.policy.pretrained import load_plain_model, load_tokenizer
+from dapo_ref.policy.pretrained import check_positions, check_weights, load_plain_model, load_tokenizer
 from dapo_ref.policy.rollout import end_token_ids
 from dapo_ref.report.bars import bars
 from dapo_ref.run.command import exit_code, launched_as_main, leave
-from dapo_ref.run.evaluator import Evaluator, Task, chunks, in_order, load_tasks
+from dapo_ref.run.evaluator import Evaluator, Task, chunks, load_tasks, tasks_of_date
 from dapo_ref.run.files import append_lines, read_lines, replacing
-from dapo_ref.run.folder import RunFolder
+from dapo_ref.run.folder import PROMPTS_FILE, RunFolder, model_around
 from dapo_ref.run.manifest import BrokenError, check_file, read_manifest
 from dapo_ref.scoring import Scorer
 
@@ -58,18 +62,23 @@ def evaluation_config(options: Options) -> Config:
     """
     if not options.model or not options.output:
         raise ConfigError("--model and --output are needed; see --help")
+    if options.limit < 0:
+        raise ConfigError(f"limit must be 0, for all problems, or more, got {options.limit}")
+    if options.temperature == 0:
+        raise ConfigError("temperature must be above 0; for the likeliest token alone give --top_p 1e-9")
     model, run = find_model(Path(options.model))
     base = read_config(run.config_file) if run else Config()
+    base = dataclasses.replace(base, **trained_prompts(model))
     known = {field.name for field in dataclasses.fields(Config)} - {"data"}
     overrides: dict[str, Any] = {
-        key: value for key, value in dataclasses.asdict(options).items() if value and key in known
+        key: value for key, value in dataclasses.asdict(options).items() if key in known and value is not None
     }
     if run:
         overrides["model"] = base.model if is_checkpoint(Path(options.model)) else str(model)
     return dataclasses.replace(
         base,
         **overrides,
-        **of_samples(options.samples_per_problem or DEFAULT_SAMPLES),
+        **of_samples(DEFAULT_SAMPLES if options.samples_per_problem is None else options.samples_per_problem),
         prompts_per_step=1,
         max_prompts_per_round=0,
         dynamic_sampling=False,
@@ -78,6 +87,18 @@ def evaluation_config(options: Options) -> Config:
         sampler="segments",
         tracker="none",
     )
+
+
+def trained_prompts(model: Path) -> dict[str, Any]:
+    """Template and date of the prompts that a model was trained with, as they stand beside its weights."""
+    for file in (model / PROMPTS_FILE, model / "loop.json"):
+        if file.is_file():
+            try:
+                content = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"model: {file} cannot be read: {error}") from error
+            return {key: content[key] for key in ("prompt_template", "prompt_date") if content.get(key)}
+    return {}
 
 
 def of_samples(k: int) -> dict[str, Any]:
@@ -105,7 +126,9 @@ def find_model(path: Path) -> tuple[Path, RunFolder | None]:
         return path, RunFolder(path.parent.parent)
     run = RunFolder(path)
     if not run.config_file.exists():
-        return path, None
+        of_model = RunFolder(path.parent)
+        is_exported = path == of_model.model and of_model.config_file.exists()
+        return path, of_model if is_exported else None
     if not run.model.exists():
         found = run.checkpoints()
         hint = f"; its newest checkpoint is {found[-1]}" if found else ""
@@ -142,6 +165,14 @@ class Output:
         self.path = path
         self._partial = path / "partial"
 
+    @property
+    def prompt_date(self) -> str:
+        """Of an evaluation that was stopped: it goes on with the same prompts another day."""
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads((self.path / "settings.json").read_text(encoding="utf-8"))
+            return str(found.get("prompt_date") or "")
+        return ""
+
     def open(self, settings: dict[str, Any]) -> list[dict[str, Any]]:
         """Creates the folder, or goes on with an evaluation that was stopped.
 
@@ -149,10 +180,12 @@ class Output:
             The rows that are there already.
 
         Raises:
-            ConfigError: it holds results, or those of other settings, or cannot be written.
+            ConfigError: it holds results, or those of other settings, cannot be written, lies in a model.
         """
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"output: {self.path} is a file; name a folder")
+        if model := model_around(self.path):
+            raise ConfigError(f"output: {self.path} lies inside the model {model}: choose a folder elsewhere")
         if (self.path / "results.json").exists():
             raise ConfigError(f"output: {self.path} already holds results; choose another folder")
         file = self.path / "settings.json"
@@ -219,25 +252,36 @@ def evaluate(
             output.add(processes.rank, made)
             rows += made
             progress.update(len(part))
-    return in_order([*finished, *processes.gather(rows)], tasks)
+    return evaluator.complete([*finished, *processes.gather(rows)], tasks)
 
 
 def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then evaluates."""
     options = Options(**StrictParser(Options, prog="evaluate.py").parse_given(argv))
+    paths = {name: os.path.expanduser(getattr(options, name)) for name in ("model", "output")}
+    options = dataclasses.replace(
+        options, **paths, data=[os.path.expanduser(source) for source in options.data]
+    )
     config = evaluation_config(options)
     require_machine(config)
     tokenizer = load_tokenizer(config.model_dir)
+    check_weights(config.model_dir)
     sources = options.data or [config.data]
-    tasks, repeats = load_tasks(sources, config, tokenizer, options.limit)
-    if not options.samples_per_problem and repeats > 1:
-        config = dataclasses.replace(config, **of_samples(repeats))
     output = Output(Path(options.output))
+    if prints_date(tokenizer) and not config.prompt_date:
+        day = output.prompt_date or date.today().isoformat()
+        config = dataclasses.replace(config, prompt_date=day)
+    tasks, repeats = load_tasks(sources, config, tokenizer, options.limit)
+    check_positions(config, [task.prompt for task in tasks if not task.too_long])
+    if options.samples_per_problem is None and repeats > 1:
+        config = dataclasses.replace(config, **of_samples(repeats))
     settings = {"model": options.model, "data": sources, "limit": options.limit, **of_config(config)}
     kept = output.open(settings) if launched_as_main() else []
     model = load_model(options, config)
     processes = Processes(make_accelerator(config), config.seed)
     model.to(processes.device)  # type: ignore[arg-type]
+    day = processes.gather([config.prompt_date])[0]  # midnight may lie between two starts
+    tasks = tasks_of_date(tasks, tokenizer, day)
     finished = whole_problems(processes.gather(kept), config.group_size)
     with Scorer(config) as scorer:
         end_ids = end_token_ids(tokenizer, model)
@@ -258,7 +302,8 @@ def of_config(config: Config) -> dict[str, Any]:
         *("group_size", "temperature", "top_p", "seed", "prompt_template", "max_prompt_length"),
         *("max_response_length", "precision", "verifier", "boxed_answers"),
     )
-    return {name: getattr(config, name) for name in names}
+    dated = {"prompt_date": config.prompt_date} if config.prompt_date else {}
+    return {name: getattr(config, name) for name in names} | dated
 
 
 if __name__ == "__main__":

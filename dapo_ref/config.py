@@ -8,6 +8,7 @@ An unknown key is an error that names the nearest known one, or ours for a key o
 
 import dataclasses
 import difflib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Sampling:
     rollout_batch_size: int
     rollout_weights: str
     sampler: str
+    rollout_kv_tokens: int
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class Config:
         "", "YYYY-MM-DD for chat templates that print the date; default: the day the run begins"
     )
     max_prompt_length: int = option(2048, "tokens; longer prompts are dropped [recipe: 2048]")
+    exceed_positions: bool = option(
+        False, "sample beyond the model's max_position_embeddings, which rotary positions allow"
+    )
     precision: Literal["bf16", "fp32"] = option("bf16", "of weights and activations; the master copy is fp32")
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass to save memory")
 
@@ -76,6 +81,9 @@ class Config:
     )
     top_p: float = option(1.0, "nucleus sampling; below 1 sampled and trained policy differ [recipe: 1.0]")
     rollout_batch_size: int = option(128, "responses generated at once by a process")
+    rollout_kv_tokens: int = option(
+        0, "rows × columns in a process's cache; 0: what the free memory of a GPU holds, no limit on a CPU"
+    )
     rollout_weights: Literal["gathered", "sharded"] = option(
         "gathered", "generate on a full copy of the weights, or layer by layer where a copy does not fit"
     )
@@ -217,7 +225,7 @@ class Config:
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         not_negative = (
             "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate seed "
-            "clip_eps_high dual_clip evaluate_every record_tokens overlong_penalty_factor"
+            "clip_eps_high dual_clip evaluate_every record_tokens overlong_penalty_factor rollout_kv_tokens"
         )
         for name in not_negative.split():
             _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
@@ -294,6 +302,11 @@ class Config:
             "sampler continuous_batching needs rollout_weights gathered",
         )
         _require(
+            not self.rollout_kv_tokens or (self.sampler == "segments" and self.rollout_weights == "gathered"),
+            "rollout_kv_tokens needs sampler segments and rollout_weights gathered: the others have caches "
+            "of their own",
+        )
+        _require(
             bool(self.evaluate_every) <= bool(self.eval_sources),
             f"evaluate_every ({self.evaluate_every}) needs eval_data: name data sets, or set it to 0",
         )
@@ -337,7 +350,12 @@ def load_config(argv: Sequence[str]) -> Config:
     """
     parser = StrictParser(Config, prog="train.py", description="Train a model with DAPO.")
     parser.add_argument(
-        "--config", nargs="+", default=[], metavar="FILE", help="YAML, later override earlier"
+        "--config",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="YAML, later override earlier",
     )
     given = parser.parse_given(argv)
     files = given.pop("config", [])
@@ -349,6 +367,12 @@ def load_config(argv: Sequence[str]) -> Config:
     values |= given
     if not values.get("output_dir"):
         values["output_dir"] = str(Path("runs") / (Path(files[0]).stem if files else "default"))
+    for key in {"model", "data", "output_dir"} & values.keys():
+        values[key] = os.path.expanduser(values[key])
+    if values.get("eval_data"):  # separated by commas
+        values["eval_data"] = re.sub(
+            r"[^,\s][^,]*", lambda part: os.path.expanduser(part[0]), values["eval_data"]
+        )
     return Config(**values)
 
 
@@ -379,6 +403,7 @@ FREE_KEYS = frozenset(
         *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
         *("record_tokens", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
+        "exceed_positions",
     }
 )
 
@@ -388,6 +413,7 @@ INEXACT_KEYS = {
     "packing": "sums are taken in another order, the last bits differ",
     "gradient_checkpointing": "activations are computed twice, the last bits may differ",
     "rollout_batch_size": "other responses are drawn from the same distribution",
+    "rollout_kv_tokens": "other responses are drawn from the same distribution",
     "rollout_weights": "other responses are drawn from the same distribution",
     "sampler": "other responses are drawn from the same distribution",
 }
@@ -449,13 +475,32 @@ class StrictParser(HfArgumentParser):
                 self._option_string_actions.pop(option)
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without its surprises: a key twice, where the last would win, `010` as 8 and `off` as false."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands there twice")
+        return super().construct_mapping(node, deep)
+
+    def construct_word(self, node: Any) -> str:
+        """A word as it is written; the key's own type reads it, `010` as ten and `1:30` not at all."""
+        return str(node.value)
+
+
+for _tag in ("int", "float", "bool", "timestamp"):
+    _StrictLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _StrictLoader.construct_word)
+
+
 def _read_file(file: Path) -> dict[str, Any]:
     """One YAML file as checked values.
 
     They go through the command line's parser: `1e-6`, a string to YAML, is a number to it, and a value of the
     wrong kind is refused in the same words."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), _StrictLoader)
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

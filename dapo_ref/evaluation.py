@@ -84,29 +84,32 @@ def summarize(rows: Sequence[Row]) -> dict[str, Any]:
     """All figures of the responses to some problems.
 
     Args:
-        rows: of whole problems, the same number of samples for each.
+        rows: of whole problems, the same number of samples for each. Those that are `too_long` were not
+            asked: they count as wrong, and how responses end is said of the others.
 
     Returns:
         As `results.json` holds them; a figure that does not exist is None.
     """
     problems = by_problem(rows)
     correct = torch.tensor([[row["correct"] for row in samples] for samples in problems.values()])
-    count, k = len(rows), correct.shape[1]
+    k = correct.shape[1]
     mean, error = avg_at_k(correct)
     voted = [majority(row["answer_class"] for row in samples) for samples in problems.values()]
-    statuses = Counter(row["status"] for row in rows)
-    probs = [row["mean_prob"] for row in rows if row["mean_prob"] is not None]
+    asked = [row for row in rows if not row.get("too_long")]
+    statuses = Counter(row["status"] for row in asked)
+    probs = [row["mean_prob"] for row in asked if row["mean_prob"] is not None]
     return {
         "problems": len(problems),
+        "too_long": len(problems) - len(asked) // k,
         "samples_per_problem": k,
         f"avg@{k}": mean,
         "standard_error": None if math.isnan(error) else error,
         f"maj@{k}": sum(value for value, _ in voted) / len(voted),
         "maj_ties_frac": sum(tie for _, tie in voted) / len(voted),
         **{f"pass@{j}": pass_at_k(correct, j) for j in powers_up_to(k)},
-        "truncated_frac": sum(row["truncated"] for row in rows) / count,
-        "no_answer_frac": statuses[Status.NO_ANSWER] / count,
-        "length_mean": sum(row["length"] for row in rows) / count,
+        "truncated_frac": sum(row["truncated"] for row in asked) / len(asked),
+        "no_answer_frac": statuses[Status.NO_ANSWER] / len(asked),
+        "length_mean": sum(row["length"] for row in asked) / len(asked),
         "mean_prob": sum(probs) / len(probs) if probs else None,
         "verdicts": {str(status): statuses[status] for status in Status},
     }

@@ -31,6 +31,7 @@ Train a model with DAPO (arXiv 2503.14476). A run needs a configuration; three t
     python train.py --plan --config FILE --gpus N --gpu_memory GB
 
 --config FILE [MORE …]: later files override earlier ones, and `--key value` overrides them all.
+--plan --gpus N --gpu_memory GB says whether a run fits, and starts nothing.
 --help lists all keys, --help KEY shows one at length."""
 
 EVALUATE = f"""\
@@ -101,6 +102,7 @@ def one_key(keys: type, name: str) -> str:
     (field,) = [field for field in dataclasses.fields(keys) if field.name == name]
     text, paper, recipe = _help(field)
     kind = get_type_hints(keys)[name]
+    kind = next((k for k in get_args(kind) if type(None) in get_args(kind) and k is not type(None)), kind)
     values = ", ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else ""
     lines = [f"--{name}", "", *textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  "), ""]
     facts = {

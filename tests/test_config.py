@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dapo_ref.config import Config, config_text, load_config, read_config
 from dapo_ref.errors import ConfigError
@@ -110,12 +112,13 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "rollout_weights": "gathered",  # what continuous batching needs
         "importance_correction": "none",  # what it needs with a nucleus
         "importance_cap": 2.0,
+        "rollout_kv_tokens": 0,  # what it needs
     }
     config = Config(**changed)
     (tmp_path / "config.yaml").write_text(config_text(config), encoding="utf-8")
     assert read_config(tmp_path / "config.yaml") == config
     same = [f.name for f in dataclasses.fields(Config) if getattr(config, f.name) == f.default]
-    needed = ["rollout_weights", "dynamic_sampling", "soft_overlong_punishment"]
+    needed = ["rollout_kv_tokens", "rollout_weights", "dynamic_sampling", "soft_overlong_punishment"]
     weights = ["importance_correction", "importance_cap"]
     assert same == [*needed, "loss_aggregation", "advantage", *weights]
 
@@ -127,10 +130,10 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         ("clip_ratio_high: 0.28\n", ["a.yaml", "'clip_ratio_high'", "here clip_eps_high"]),
         ("group_size: many\n", ["a.yaml", "group_size", "int", "many"]),
         ("group_size: 1.5\n", ["a.yaml", "group_size", "int", "1.5"]),
-        ("temperature: yes\n", ["a.yaml", "temperature", "float", "True"]),
+        ("temperature: yes\n", ["a.yaml", "temperature", "float", "yes"]),
         ("dynamic_sampling: maybe\n", ["a.yaml", "dynamic_sampling", "maybe"]),
         ("loss_aggregation: mean\n", ["a.yaml", "loss_aggregation", "mean", "token_level", "sample_level"]),
-        ("group_size: [16]\n", ["a.yaml", "group_size", "single value", "[16]"]),
+        ("group_size: [16]\n", ["a.yaml", "group_size", "single value", "['16']"]),
         ("group_size:\n", ["a.yaml", "group_size", "single value", "None"]),
         ("- group_size\n", ["a.yaml", "key: value", "list"]),
         ("a: b: c\n", ["a.yaml", "not valid YAML", "line 1"]),
@@ -337,6 +340,8 @@ def test_an_unknown_key_of_a_file_is_not_said_to_be_on_the_command_line(tmp_path
             "overlong_penalty_factor needs",
         ),
         ({"overlong_penalty_factor": -1.0}, "overlong_penalty_factor must not be negative"),
+        ({"rollout_kv_tokens": -1}, "rollout_kv_tokens must not be negative"),
+        ({"rollout_kv_tokens": 9, "rollout_weights": "sharded"}, "rollout_kv_tokens needs sampler segments"),
         ({"importance_cap": 3.0}, "importance_cap needs importance_correction truncated"),
         ({"importance_correction": "truncated", "importance_cap": 0.9}, "importance_cap must be at least 1"),
         (
@@ -369,3 +374,51 @@ def test_a_run_folder_stands_for_the_model_that_it_exported(tmp_path: Path) -> N
     (run / "config.json").touch()  # a model beside some configuration of its owner's
     assert Config(model=str(run)).model_dir == str(run)
     assert Config(model="org/name").model_dir == "org/name"
+
+
+def test_files_add_up_however_often_the_option_stands_there(tmp_path: Path) -> None:
+    first = write(tmp_path, "first.yaml", "seed: 1\nwarmup_steps: 1\n")
+    second = write(tmp_path, "second.yaml", "warmup_steps: 2\n")
+    config = load_config(["--config", first, "--config", second])
+    assert (config.seed, config.warmup_steps) == (1, 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(number=st.integers(-(10**9), 10**9), zeros=st.integers(0, 3), others=st.permutations(range(6)))
+def test_integers_are_decimal_and_files_are_laid_over_each_other_in_order(
+    tmp_path_factory: pytest.TempPathFactory, number: int, zeros: int, others: list[int]
+) -> None:
+    """Leading zeros mean nothing, whatever digits follow; of several files, the last one that has a key wins,
+    wherever `--config` stands between them."""
+    folder = tmp_path_factory.mktemp("files")
+    text = f"{'-' if number < 0 else ''}{'0' * zeros}{abs(number)}"
+    files = [write(folder, f"{i}.yaml", f"record_tokens: {i}\n") for i in others]
+    files.append(write(folder, "last.yaml", f"warmup_steps: {text}\n"))
+    cut = others[0]
+    words = ["--config", *files[:cut], "--config", *files[cut:]] if cut else ["--config", *files]
+    if number < 0:
+        with pytest.raises(ConfigError, match=f"warmup_steps must not be negative, got {number}$"):
+            load_config(words)
+        return
+    config = load_config(words)
+    assert (config.warmup_steps, config.record_tokens) == (number, others[-1])
+
+
+def test_a_file_means_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="the key 'seed' stands there twice"):
+        load_config(["--config", write(tmp_path, "a.yaml", "seed: 1\nseed: 2\n")])
+    assert load_config(["--config", write(tmp_path, "a.yaml", "seed: 010\n")]).seed == 10
+    with pytest.raises(ConfigError, match="1:30"):  # 90 to YAML
+        load_config(["--config", write(tmp_path, "a.yaml", "seed: 1:30\n")])
+    assert load_config(["--config", write(tmp_path, "a.yaml", "output_dir: no\n")]).output_dir == "no"
+    assert not load_config(["--config", write(tmp_path, "a.yaml", "packing: no\n")]).packing
+    file = write(tmp_path, "a.yaml", "prompt_date: 2026-12-01\n")
+    assert load_config(["--config", file]).prompt_date == "2026-12-01"
+    monkeypatch.setenv("HOME", "/home/me")
+    file = write(tmp_path, "a.yaml", "output_dir: ~/run\neval_data: '~/a.jsonl, b.jsonl'\n")
+    config = load_config(["--config", file, "--model=~/m"])
+    assert (config.output_dir, config.model) == ("/home/me/run", "/home/me/m")
+    assert config.eval_sources == ["/home/me/a.jsonl", "b.jsonl"]
+    file = write(tmp_path, "a.yaml", "data: a,b~.jsonl\neval_data: a,b~.jsonl\n")
+    config = load_config(["--config", file])
+    assert (config.data, config.eval_data) == ("a,b~.jsonl", "a,b~.jsonl")

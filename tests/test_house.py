@@ -35,6 +35,7 @@ ORDER = [
     "tiny",
     "report",
     "compare",
+    "preflight",
 ]
 ALONE = {"loss", "reward", "dynamic_sampling"}
 """The paper's own pages import nothing of the project."""

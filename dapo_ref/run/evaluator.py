@@ -15,23 +15,26 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from dapo_ref.config import Config, Sampling
-from dapo_ref.data import keep_short_prompts, of_date
+from dapo_ref.data import encode_prompt, keep_short_prompts, of_date
 from dapo_ref.data.problems import read_problems, report
 from dapo_ref.errors import ConfigError
 from dapo_ref.evaluation import ALL, figures
 from dapo_ref.policy.keyed import key_of
 from dapo_ref.policy.rollout import OnToken, Prompt, sample_groups
 from dapo_ref.scoring import Scorer, rollout_rows
+from dapo_ref.verifier import Status
 
 log = logging.getLogger(__name__)
 
 
 class Task(NamedTuple):
-    """A problem to evaluate on: of which data set, its number there from 0, and its prompt."""
+    """A problem to evaluate on: of which data set, its number there from 0, its prompt, and whether that is
+    too long to be asked; such a problem counts as wrong."""
 
     data: str
     problem: int
     prompt: Prompt
+    too_long: bool = False
 
 
 def load_tasks(
@@ -55,7 +58,8 @@ def load_tasks(
     """
     if not sources or len(set(sources)) < len(sources):
         raise ConfigError(f"expected one or several different data sets, got {list(sources)}")
-    tasks, repeats = [], 1
+    tasks: list[Task] = []
+    repeats = 1
     for name, source in zip(data_names(sources), sources, strict=True):
         problems, counts = read_problems(source, config.prompt_template)
         report(source, problems, counts)
@@ -64,7 +68,13 @@ def load_tasks(
             repeats = max(repeats, counts.times)
         problems = problems[: limit or None]
         prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
-        tasks += [Task(name, number, prompt) for number, prompt in enumerate(prompts)]
+        short = {id(problem): ids for problem, ids in prompts}
+        for number, problem in enumerate(problems):
+            ids = short.get(id(problem))
+            whole = ids or encode_prompt(problem, tokenizer, config.prompt_date)
+            tasks.append(Task(name, number, (problem, whole), too_long=ids is None))
+        if len(short) < len(problems):
+            log.warning("%s: those %d problems count as wrong", source, len(problems) - len(short))
     return tasks, repeats
 
 
@@ -92,7 +102,8 @@ def data_names(sources: Sequence[str]) -> list[str]:
 
 
 def chunks(tasks: Sequence[Task], sampling: Sampling) -> list[Sequence[Task]]:
-    """The problems in parts that are generated at once, at least a problem each."""
+    """The problems that are asked, in parts that are generated at once, at least a problem each."""
+    tasks = [task for task in tasks if not task.too_long]
     size = max(1, sampling.rollout_batch_size // sampling.group_size)
     return [tasks[start : start + size] for start in range(0, len(tasks), size)]
 
@@ -137,6 +148,20 @@ class Evaluator:
             row |= {"data": task.data, "problem": task.problem, "sample": sample, "answer_class": found}
             row["mean_prob"] = round(prob, 6) if math.isfinite(prob) else None
         return rows
+
+    def complete(self, rows: Sequence[dict[str, Any]], tasks: Sequence[Task]) -> list[dict[str, Any]]:
+        """Rows of several processes in order, with k wrong ones for each problem that was not asked."""
+        missing = [
+            {"prompt": self._tokenizer.decode(task.prompt[1]), "response": "", "answer": None}
+            | {"reference": task.prompt[0].reference, "source": task.prompt[0].source, "reward": 0.0}
+            | {"status": Status.NO_ANSWER, "correct": False, "truncated": False, "length": 0}
+            | {"data": task.data, "problem": task.problem, "sample": sample, "answer_class": None}
+            | {"mean_prob": None, "too_long": True}
+            for task in tasks
+            if task.too_long
+            for sample in range(self.sampling.group_size)
+        ]
+        return in_order([*rows, *missing], tasks)
 
     def _keys(self, task: Task) -> Iterator[int]:
         """By what a problem says, not by where it stands: it keeps its responses in another file."""

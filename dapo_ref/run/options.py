@@ -2,14 +2,14 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Literal
 
 from dapo_ref.config import option
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. What is 0 or empty comes from the run folder's configuration, or train.py's
-    default."""
+    """The command line. What is not given comes from the run's configuration, or train.py's default."""
 
     model: str = option("", "HF directory, hub name, run folder, RUN/checkpoints/step_000010, or `tiny`")
     data: list[str] = dataclasses.field(
@@ -17,15 +17,21 @@ class Options:
         metadata={"help": "JSONL or parquet files, or generated TASK:SPLIT; default: the run's own data"},
     )
     output: str = option("", "folder for results and responses; must not hold other results")
-    samples_per_problem: int = option(
-        0, "k; default: how often the file repeats each problem, else 32 [paper: 32]"
+    samples_per_problem: int | None = option(
+        None, "k; default: how often the file repeats each problem, else 32 [paper: 32]"
     )
     temperature: float = option(1.0, "[paper: 1.0]")
     top_p: float = option(0.7, "[paper: 0.7]")
+    prompt_date: str | None = option(
+        None, "YYYY-MM-DD for chat templates that print the date; default: training's"
+    )
     limit: int = option(0, "only the first so many problems of each data set")
-    prompt_template: str = option("", "wraps a bare question at {question}")
-    max_prompt_length: int = option(0, "tokens; longer prompts are dropped")
-    max_response_length: int = option(0, "generation cap in tokens")
-    rollout_batch_size: int = option(0, "responses generated at once by a process")
-    precision: str = option("", "bf16 or fp32")
-    seed: int = option(0, "of sampling")
+    prompt_template: str | None = option(None, "wraps a bare question at {question}")
+    max_prompt_length: int | None = option(None, "tokens; longer prompts are not asked and count as wrong")
+    max_response_length: int | None = option(None, "generation cap in tokens")
+    rollout_batch_size: int | None = option(None, "responses generated at once by a process")
+    rollout_kv_tokens: int | None = option(
+        None, "rows × columns in a process's cache; 0: what a GPU's free memory holds"
+    )
+    precision: Literal["bf16", "fp32"] | None = option(None, "of weights and activations")
+    seed: int | None = option(None, "of sampling; default: the run's, else 0")

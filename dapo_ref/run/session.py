@@ -26,7 +26,7 @@ from dapo_ref.objective import Objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 from dapo_ref.policy.rollout import Prompt, end_token_ids
 from dapo_ref.run import checkpoint
-from dapo_ref.run.evaluator import Evaluator, Task, chunks, equal_shares, in_order, metrics_of, tasks_of_date
+from dapo_ref.run.evaluator import Evaluator, Task, chunks, equal_shares, metrics_of, tasks_of_date
 from dapo_ref.run.files import read_metrics
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.run.health import Health
@@ -257,7 +257,7 @@ class Session:
             stopped = False
         if any(self.engine.gather([stopped])):
             return {}
-        return metrics_of(in_order(self.engine.gather(rows), self._held_out))
+        return metrics_of(self._evaluator.complete(self.engine.gather(rows), self._held_out))
 
     def _evaluate_first(self) -> None:
         """The policy before training, as a line of step 0."""

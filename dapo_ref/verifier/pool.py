@@ -64,12 +64,8 @@ class VerifierPool:
         memory_mb: address space of a worker.
         boxed: whether a box marks an answer where no `Answer:` line does.
 
-    Attributes:
-        counts: verdicts by status, and `killed`, `died`, `cache_hits`.
-
-    Raises:
-        ValueError: a size that is not positive.
-        RuntimeError: from any method after `close`, or when workers cannot be started.
+    `counts` has verdicts by status, and `killed`, `died`, `cache_hits`. Raises ValueError at a size that is
+    not positive, RuntimeError after `close` and when workers cannot be started.
     """
 
     def __init__(
@@ -160,10 +156,7 @@ class VerifierPool:
                 self._cache.popitem(last=False)
 
     def _advance(self, wait: bool) -> None:
-        """Start workers, hand out tasks, take in results, and kill what is past its deadline."""
-        while len(self._running) < min(self.workers, len(self._pending)):
-            self._start()
-        self._dispatch()
+        """Take in results, kill what is past its deadline, start workers, hand out tasks."""
         busy = [worker for worker in self._running if worker.task or not worker.ready]
         timeout = 0.0
         if wait and busy:
@@ -174,23 +167,8 @@ class VerifierPool:
                 self._receive(worker)
             elif time.monotonic() >= worker.deadline:
                 self._lose(worker, killed=True)
-        self._dispatch()
-
-    def _start(self) -> None:
-        command = [sys.executable, "-P", "-c", _LAUNCH, _ROOT, str(self.memory_mb), str(self.timeout_s)]
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        deadline = time.monotonic() + START_SECONDS
-        self._running.append(_Worker(process, process.stdin, process.stdout, deadline))
-
-    def _dispatch(self) -> None:
+        while len(self._running) < min(self.workers, len(self._pending)):
+            self._start()
         under_way = {worker.task for worker in self._running}
         for worker in self._running:
             task = next((key for key in self._pending if key not in under_way), None)
@@ -201,6 +179,16 @@ class VerifierPool:
                 # If it died idle, its output reads as ended, and the task is settled there.
                 with contextlib.suppress(OSError):
                     print(json.dumps(task), file=worker.tasks, flush=True)
+
+    def _start(self) -> None:
+        command = [sys.executable, "-P", "-c", _LAUNCH, _ROOT, str(self.memory_mb), str(self.timeout_s)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        deadline = time.monotonic() + START_SECONDS
+        self._running.append(_Worker(process, process.stdin, process.stdout, deadline))
 
     def _receive(self, worker: _Worker) -> None:
         line = worker.replies.readline().strip()
@@ -217,11 +205,7 @@ class VerifierPool:
                 self._discard(worker)
 
     def _lose(self, worker: _Worker, killed: bool) -> None:
-        """Give a lost worker's task its verdict; a new worker is started when one is next needed.
-
-        Raises:
-            RuntimeError: workers keep failing to start.
-        """
+        """Give a lost worker's task its verdict; RuntimeError if workers keep failing to start."""
         self._discard(worker)
         self.counts["killed" if killed else "died"] += 1
         if worker.task is not None:
@@ -247,15 +231,10 @@ def shared_pool() -> VerifierPool:
 
 
 def judge(response: str, reference: str, *, boxed: bool = True) -> Verdict:
-    """Decide one response; sympy runs in a process of its own, started when first needed.
+    """Decide one response, given without its prompt; no text raises.
 
-    Args:
-        response: the response alone, without the prompt.
-        reference: the reference answer.
-        boxed: whether a box marks an answer where no `Answer:` line does.
-
-    Returns:
-        The verdict. No text raises.
+    `boxed`: whether a box marks an answer where no `Answer:` line does. Sympy runs in a process of its own,
+    started when first needed.
     """
     pool = shared_pool()
     return pool.result(pool.submit_answer(extract_answer(response, boxed=boxed), reference))

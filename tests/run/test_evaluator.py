@@ -195,6 +195,16 @@ def test_output_is_written_whole_and_not_over_other_results(tasks, tmp_path):
 # --- Options and models -------------------------------------------------------------------------------------
 
 
+def test_an_output_that_is_a_file_or_inside_a_model_is_refused(tmp_path):
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"output: .*config\.json is a file; name a folder"):
+        Output(tmp_path / "config.json").open({})
+    with pytest.raises(ConfigError, match=rf"lies inside the model {tmp_path}: choose a folder elsewhere"):
+        Output(tmp_path / "evaluation").open({})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "tokenizer.json"]
+
+
 def test_defaults_are_the_papers():
     config = evaluation_config(Options(model="somewhere", data=["file"], output="out"))
     assert (config.group_size, config.temperature, config.top_p) == (32, 1.0, 0.7)
@@ -296,3 +306,70 @@ def test_figures_become_metrics(tasks, tmp_path):
     metrics = metrics_of(run(tasks, Output(tmp_path / "a")))
     assert {"eval/one/avg@4", "eval/two/maj@4", "eval/all/pass@2", "eval/all/length_mean"} <= set(metrics)
     assert not [key for key in metrics if "verdicts" in key or "problems" in key]
+
+
+@pytest.mark.parametrize(("zero", "words"), [("temperature", "give --top_p 1e-9"), ("top_p", "must be in")])
+def test_zero_is_a_value_and_refused_where_it_is_none(zero, words):
+    with pytest.raises(ConfigError, match=words):
+        evaluation_config(Options(model="m", output="o", **{zero: 0.0}))
+
+
+def test_seed_zero_is_given_and_a_negative_limit_is_refused(tmp_path):
+    text = config_text(Config(seed=5))
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    assert evaluation_config(Options(model=str(tmp_path), output="o")).seed == 5
+    assert evaluation_config(Options(model=str(tmp_path), output="o", seed=0)).seed == 0
+    with pytest.raises(ConfigError, match="max_prompt_length must be at least 1, got 0"):
+        evaluation_config(Options(model=str(tmp_path), output="o", max_prompt_length=0))
+    with pytest.raises(ConfigError, match="group_size must be at least 1, got 0"):
+        evaluation_config(Options(model=str(tmp_path), output="o", samples_per_problem=0))
+    with pytest.raises(ConfigError, match="limit must be 0"):
+        evaluation_config(Options(model="m", output="o", limit=-1))
+
+
+def test_the_exported_model_is_asked_as_its_run_and_as_it_was_trained(tmp_path):
+    template, model = "Q {question} A", tmp_path / "run/model"
+    model.mkdir(parents=True)
+    text = config_text(Config(prompt_template=template, max_response_length=9000))
+    (tmp_path / "run/config.yaml").write_text(text, encoding="utf-8")
+    of_run = evaluation_config(Options(model=str(tmp_path / "run"), output="o"))
+    assert evaluation_config(Options(model=str(model), output="o")) == of_run
+    assert (of_run.prompt_template, of_run.prompt_date) == (template, "")
+    prompts = {"prompt_template": template, "prompt_date": "2026-12-01"}
+    (model / "prompts.json").write_text(json.dumps(prompts), encoding="utf-8")
+    elsewhere = model.rename(tmp_path / "elsewhere")
+    found = evaluation_config(Options(model=str(elsewhere), output="o"))
+    assert (found.prompt_template, found.prompt_date) == (template, "2026-12-01")
+    given = evaluation_config(Options(model=str(elsewhere), output="o", prompt_template="{question}"))
+    assert given.prompt_template == "{question}"
+    (elsewhere / "prompts.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"prompts\.json cannot be read"):
+        evaluation_config(Options(model=str(elsewhere), output="o"))
+
+
+def test_a_stopped_evaluation_goes_on_with_its_date(tmp_path):
+    assert Output(tmp_path).prompt_date == ""
+    Output(tmp_path).open({"prompt_date": "2026-12-01"})
+    assert Output(tmp_path).prompt_date == "2026-12-01"
+
+
+def test_problems_that_are_too_long_are_not_asked_and_count_as_wrong(tmp_path):
+    lines = [{"question": question, "answer": "1"} for question in ("1", "1" * 99, "2", "2" * 99)]
+    file = tmp_path / "one.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    config = dataclasses.replace(CONFIG, max_prompt_length=50, prompt_template="{question}")
+    tasks, _ = load_tasks([str(file)], config, char_tokenizer())
+    assert [(task.problem, task.too_long) for task in tasks] == [(0, False), (1, True), (2, False), (3, True)]
+    rows = run(tasks, Output(tmp_path / "a"))
+    assert [(row["problem"], row["sample"]) for row in rows] == [(i, g) for i in range(4) for g in range(4)]
+    assert [row["length"] > 0 for row in rows] == [True] * 4 + [False] * 4 + [True] * 4 + [False] * 4
+    assert rows[4]["prompt"] == "<|bos|>" + "1" * 99 + "\n"
+    for row in rows[:4] + rows[8:12]:
+        row["correct"] = True
+    (found,) = figures(rows).values()
+    asked = rows[:4] + rows[8:12]
+    assert (found["problems"], found["too_long"], found["avg@4"]) == (4, 2, 0.5)
+    assert found["length_mean"] == sum(row["length"] for row in asked) / 8
+    assert found["truncated_frac"] == sum(row["truncated"] for row in asked) / 8
+    assert sum(found["verdicts"].values()) == 8
