@@ -47,6 +47,7 @@ class Sampling:
     rollout_batch_size: int
     rollout_weights: str
     sampler: str
+    rollout_kv_tokens: int
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ class Config:
         "", "YYYY-MM-DD for chat templates that print the date; default: the day the run begins"
     )
     max_prompt_length: int = option(2048, "tokens; longer prompts are dropped [recipe: 2048]")
+    exceed_positions: bool = option(
+        False, "sample beyond the model's max_position_embeddings, which rotary positions allow"
+    )
     precision: Literal["bf16", "fp32"] = option("bf16", "of weights and activations; the master copy is fp32")
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass to save memory")
 
@@ -85,6 +89,9 @@ class Config:
     )
     top_p: float = option(1.0, "nucleus sampling; below 1 sampled and trained policy differ [recipe: 1.0]")
     rollout_batch_size: int = option(128, "responses generated at once by a process")
+    rollout_kv_tokens: int = option(
+        0, "rows × columns in a process's cache; 0: what the free memory of a GPU holds, no limit on a CPU"
+    )
     rollout_weights: Literal["gathered", "sharded"] = option(
         "gathered", "generate on a full copy of the weights, or layer by layer where a copy does not fit"
     )
@@ -238,7 +245,7 @@ class Config:
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         not_negative = (
             "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate seed "
-            "clip_eps_high dual_clip evaluate_every record_tokens overlong_penalty_factor"
+            "clip_eps_high dual_clip evaluate_every record_tokens overlong_penalty_factor rollout_kv_tokens"
         )
         for name in not_negative.split():
             _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
@@ -330,6 +337,11 @@ class Config:
         _require(
             not (self.sampler == "continuous_batching" and self.rollout_weights == "sharded"),
             "sampler continuous_batching needs rollout_weights gathered",
+        )
+        _require(
+            not self.rollout_kv_tokens or (self.sampler == "segments" and self.rollout_weights == "gathered"),
+            "rollout_kv_tokens needs sampler segments and rollout_weights gathered: the others have caches "
+            "of their own",
         )
         _require(
             bool(self.evaluate_every) <= bool(self.eval_sources),
@@ -432,6 +444,7 @@ FREE_KEYS = frozenset(
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
         "reward_in_process",
         *("record_tokens", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
+        "exceed_positions",
     }
 )
 
@@ -441,6 +454,7 @@ INEXACT_KEYS = {
     "packing": "sums are taken in another order, the last bits differ",
     "gradient_checkpointing": "activations are computed twice, the last bits may differ",
     "rollout_batch_size": "other responses are drawn from the same distribution",
+    "rollout_kv_tokens": "other responses are drawn from the same distribution",
     "rollout_weights": "other responses are drawn from the same distribution",
     "sampler": "other responses are drawn from the same distribution",
 }

@@ -132,6 +132,10 @@ TESTS = {
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
+    "preflight/checks.py": ["tests/test_preflight.py"],
+    "preflight/machine.py": ["tests/test_preflight.py"],
+    "preflight/policy.py": ["tests/test_preflight.py"],
+    "preflight/__main__.py": ["tests/distributed/test_preflight_command.py"],
     "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
     "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
@@ -144,7 +148,6 @@ TESTS = {
     "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "policy/pretrained.py": ["tests/run/test_export.py"],
     "distributed/engine.py": [
         "tests/distributed/test_engine.py",
         "tests/run/test_export.py",
@@ -155,17 +158,30 @@ TESTS = {
         "tests/distributed/test_distributed.py",
     ],
     "plan.py": ["tests/test_plan.py"],
+    "types.py": ["tests/distributed/test_processes.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
+    "policy/pretrained.py": ["tests/policy/test_pretrained.py", "tests/run/test_export.py"],
+    "policy/paths.py": ["tests/policy/test_paths.py"],
     "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
-    "policy/rollout.py": ["tests/policy/test_rollout.py", "tests/policy/test_sampler_gap.py"],
+    "policy/columns.py": [
+        "tests/policy/test_sampler_gap.py",
+        "tests/policy/test_waiting.py",
+        "tests/policy/test_rollout.py",
+    ],
+    "policy/waiting.py": ["tests/policy/test_waiting.py"],
+    "policy/rollout.py": [
+        "tests/policy/test_rollout.py",
+        "tests/policy/test_sampler_gap.py",
+        "tests/policy/test_waiting.py",
+    ],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
     "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
@@ -191,7 +207,11 @@ TESTS = {
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
-LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
+LAUNCHING = {
+    "tests/distributed/test_distributed.py",
+    "tests/distributed/test_preflight_command.py",
+    "tests/test_report.py",
+}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
@@ -204,6 +224,9 @@ MUTATIONS = {
         Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
         Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
         Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+        Mutation(
+            "the hub twice", '"huggingface_hub").propagate = False', '"huggingface_hub").propagate = True'
+        ),
         Mutation("a full disk is not told", "        tell_launcher(line)", "        pass"),
         Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
         Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
@@ -260,8 +283,8 @@ MUTATIONS = {
         ),
         Mutation(
             "braces do not count",
-            '    text = re.sub(r"\\s+", " ", text).strip()',
-            '    text = re.sub(r"[\\s{}]+", " ", text).strip()',
+            '" ".join(_INK.sub(" ", text).split())',
+            '" ".join(re.sub("[{}]", " ", _INK.sub(" ", text)).split())',
         ),
         Mutation("no bound on length", "if len(answer) > MAX_CHARS:", "if False:"),
         Mutation("a list for one value is right", "if status is Status.WRONG and several:", "if several:"),
@@ -272,7 +295,7 @@ MUTATIONS = {
         ),
     ],
     "verifier/extract.py": [
-        Mutation("the first label", "key=found.__getitem__", "key=lambda word: -found[word]"),
+        Mutation("the first label", "sorted(found, reverse=True)", "sorted(found)"),
         Mutation(
             "labels in the middle of a sentence",
             "return colon.end() if _BEFORE_LABEL.search(before) else None",
@@ -352,6 +375,10 @@ MUTATIONS = {
             '"=", "<", ">", "<=", "!=")} | {">=": ">"} |',
         ),
         Mutation("units without plurals", 'word.removesuffix("s"), ', ""),
+        Mutation("powers of units ignored", "* int(power or 1)", "* 1"),
+        Mutation("per is times", "sign = -1 if bool(k) != bool(minus) else 1", "sign = -1 if minus else 1"),
+        Mutation("letters of any case are units", "and word not in LETTER_UNITS", "and not word"),
+        Mutation("squared counts things", '"counted" if singular(word) in COUNTED else ""', '"counted"'),
         Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
     ],
     "verifier/expression.py": [
@@ -376,16 +403,6 @@ MUTATIONS = {
             "what is left over",
             '        if not self.sees("eof"):\n            raise',
             "        if False:\n            raise",
-        ),
-        Mutation(
-            "powers of units ignored",
-            "powers[last] += sign * (self.unit_power() - 1)",
-            "self.unit_power()",
-        ),
-        Mutation(
-            "per is times",
-            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = -1',
-            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = 1',
         ),
         Mutation(
             "a minus or plus is a plus or minus",
@@ -487,12 +504,15 @@ MUTATIONS = {
         Mutation("expansion not consulted", "difference = expanded(difference)", "difference = difference"),
         Mutation("numbers and matrices add", "len(shapes) == len(args) and", "len(shapes) and"),
         Mutation("determinants are traces", 'args[0].det(method="berkowitz")', "args[0].trace()"),
-        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase):", "and True:"),
+        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase)):", "and True):"),
+        Mutation(
+            "a wrong exact value in sympy", "value.numerator, value.denominator)", "value.numerator, 1)"
+        ),
         Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
         Mutation(
             "infinities are equal",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return False",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return True",
+            "{sympy.oo, -sympy.oo}:\n        return bool(left == right)",
+            "{sympy.oo, -sympy.oo}:\n        return True",
         ),
     ],
     "verifier/sets.py": [
@@ -552,6 +572,41 @@ MUTATIONS = {
         Mutation("the first groups", "i * groups // count", "i"),
         Mutation("sides swapped", "advantage < 0 and ratio < low", "advantage > 0 and ratio < low"),
         Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
+    ],
+    "preflight/checks.py": [
+        Mutation("others' faults unseen", "if other == FAILED:", "if False:"),
+        Mutation("errors of libraries end it", "except Exception as error:", "except KeyError as error:"),
+        Mutation("nothing failed", "if row.result == FAILED]", "if False]"),
+    ],
+    "preflight/machine.py": [
+        Mutation("any version", '.split("+")[0] != pin]', '.split("+")[0] == ""]'),
+        Mutation("any folder", '.read_text(encoding="utf-8") != word', '.read_text(encoding="utf-8") == ""'),
+        Mutation("no lock is a lock", "    if first:\n", "    if False:\n"),
+        Mutation("any lock is seen", "if last != HELD:", "if False:"),
+        Mutation("disk of one checkpoint", "config.keep_checkpoints + 1 if", "1 if"),
+        Mutation("any disk", "if needed > free:", "if False:"),
+        Mutation("float32 is enough", "if total != world", "if False and total != world"),
+        Mutation("any order", "for rank in range(world)]:", "for rank in range(world)] and False:"),
+    ],
+    "preflight/policy.py": [
+        Mutation("any type", "if dtype != torch.float32]", "if dtype is None]"),
+        Mutation("any norm", "if not (math.isfinite(norm) and norm > 0):", "if False:"),
+        Mutation(
+            "packed against packed", "padded = self._logprobs(self.batch, packed=False)", "padded = packed"
+        ),
+        Mutation("no row joins", "rollout_batch_size=GROUP_SIZE + 1", "rollout_batch_size=64"),
+        Mutation("any gap", "if not float(gap.mean()) <= GAPS", "if False and float(gap.mean()) <= GAPS"),
+        Mutation("any time", "if new > 3 * again + 0.02:", "if False:"),
+        Mutation("small times too", "if new > 3 * again + 0.02:", "if new > again:"),
+        Mutation("any kernel", "if not found:\n", "if False:\n"),
+    ],
+    "preflight/__main__.py": [
+        Mutation("exit code 0", "or int(bool(failed))", "or 0"),
+        Mutation(
+            "folder left over",
+            "            shutil.rmtree(folder, ignore_errors=True)\n",
+            "            pass\n",
+        ),
     ],
     "run/health.py": [
         Mutation("any gap is well", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 9'),
@@ -655,10 +710,12 @@ MUTATIONS = {
         Mutation("no smoothing", "smoothed(values, state.smooth)", "values"),
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
-    "policy/pretrained.py": [
-        Mutation("buffers left out of the export", "if name in saved}", "if name not in saved}"),
-    ],
     "distributed/engine.py": [
+        Mutation(
+            "buffers left out of the export",
+            "exported_state(self.policy.model, self.full_parameters(), keep=self.is_main)",
+            "dict(self.full_parameters())",
+        ),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -718,7 +775,6 @@ MUTATIONS = {
         Mutation("no copy", "size * shape.parameters}", "size}"),
         Mutation("head without its weight", "(6 if low else 4) *", "(0 if low else 4) *"),
         Mutation("logits once", "(True, True): 14", "(True, True): 7"),
-        Mutation("norms in bf16", 'norms = 6 if precision == "bf16" else 4', "norms = 2"),
         Mutation(
             "checkpoints everywhere", "if config.gradient_checkpointing else saved * (shape.layers - 1)", ""
         ),
@@ -739,6 +795,14 @@ MUTATIONS = {
             "if True:",
         ),
         Mutation("memory in GiB", "round(given.gpu_memory * GB)", "round(given.gpu_memory * 2**30)"),
+    ],
+    "types.py": [
+        Mutation(
+            "tokens sent as a list",
+            '{"response_ids": array("i", self.response_ids)}',
+            '{"response_ids": self.response_ids}',
+        ),
+        Mutation("tokens stay an array", 'state["response_ids"].tolist()', 'state["response_ids"]'),
     ],
     "distributed/processes.py": [
         Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
@@ -1099,6 +1163,63 @@ MUTATIONS = {
             "micro.group_tokens, mini.num_responses)",
         ),
     ],
+    "policy/pretrained.py": [
+        Mutation("a type made up", "if kind not in CONFIG_MAPPING:", "if False:"),
+        Mutation("code that comes along", 'and content.get("auto_map"):', "and False:"),
+        Mutation(
+            "any error of a configuration",
+            "except Exception as error:  # of any type",
+            "except OSError as error:  # of any type",
+        ),
+        Mutation("quantized weights", 'getattr(config, "quantization_config", None)', "False"),
+        Mutation("JSON of any kind", "if not isinstance(content, dict):", "if False:"),
+        Mutation("a tokenizer made up", "- {tokenizer.unk_token_id}:", "| {0}:"),
+        Mutation("a special token is text", ", add_special_tokens=False", ""),
+        Mutation("negative end tokens", " or item < 0 for", " for"),
+        Mutation("true as an id", "type(item) is not int", "not isinstance(item, int)"),
+        Mutation(
+            "no generation configuration is an empty one",
+            " if content is not None else None",
+            " if content else special_tokens()",
+        ),
+        Mutation("rules of the model", "generation_config=own,  # tr", "# tr"),
+        Mutation("ids of the file lost", "special_tokens(**content)", "special_tokens()"),
+        Mutation("ids of the model lost", "special_tokens(**vars(hf_config))", "special_tokens()"),
+        Mutation("no weights", "if first is None:", "if False:"),
+        Mutation("index not read", 'if first.suffix == ".json":', "if False:"),
+        Mutation("pickles cut short", "and not zipfile.is_zipfile(file)", "and False"),
+        Mutation("missing weights at random", 'sorted(info["missing_keys"]) + ', ""),
+        Mutation("other shapes at random", ' + sorted(name for name, *_ in info["mismatched_keys"])', ""),
+        Mutation("one position more", "needed <= positions:", "needed <= positions + 1:"),
+        Mutation("one position fewer", "needed <= positions:", "needed < positions:"),
+        Mutation(
+            "learned positions exceeded",
+            "if rotary and config.exceed_positions:",
+            "if config.exceed_positions:",
+        ),
+        Mutation("positions never exceeded", "if rotary and config.exceed_positions:", "if False:"),
+        Mutation("first data set alone", "for pairs in prompts for", "for pairs in prompts[:1] for"),
+        Mutation("buffers not exported", "if name in saved}", "if name not in saved}"),
+        Mutation("parameters that pass", '.to("cpu", copy=True)', '.to("cpu")'),
+        Mutation("every process keeps all", "        if keep:\n", "        if True:\n"),
+    ],
+    "policy/paths.py": [
+        Mutation("any difference passes", "self.difference <= TOLERANCE\n", "True\n"),
+        Mutation("packed whatever is asked", "if trial.path.packed and not packing:", "if False:"),
+        Mutation("several kinds of input", "    if others:\n", "    if False:\n"),
+        Mutation("encoders", "if seen_ahead > TOLERANCE:", "if False:"),
+        Mutation("no hint at positions", "{_rope_hint(hf_config, num_positions)}", ""),
+        Mutation("lengths do not matter", "SHORT_POSITIONS if num_positions > original else 4096", "4096"),
+        Mutation("a layer of each kind", "keep = max(keep, 1 - min(kinds.values()))", "pass"),
+        Mutation(
+            "configuration changed in place",
+            "    config = copy.deepcopy(hf_config)\n",
+            "    config = hf_config\n",
+        ),
+        Mutation("one size for all", "for most in (10**6, 8, 2, 1):", "for most in (10**6, 1):"),
+        Mutation("a copy of any size", "if count > MOST_PARAMETERS:", "if False:"),
+        Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
+    ],
     "policy/batching.py": [
         # What the sampler tells
         Mutation(
@@ -1331,11 +1452,47 @@ MUTATIONS = {
             "return True or all(type(layer) is DynamicLayer",
         ),
     ],
-    "policy/rollout.py": [
-        Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
+    "policy/columns.py": [
         Mutation(
             "recorded at temperature 1", "scores if self._temperature == 1.0 else", "scores if True else"
         ),
+        Mutation(
+            "cap of the oldest row for all",
+            "input_ids.shape[1] >= self.last_columns",
+            "input_ids.shape[1] >= self.last_columns.max()",
+        ),
+        Mutation("a full cache stops nothing", "input_ids.shape[1] >= self.full_at or ", ""),
+    ],
+    "policy/waiting.py": [
+        Mutation("no room to grow", "(width + width // 8 + 1)", "width"),
+        Mutation(
+            "a part of a group stays out", "                if room > 0:\n", "                if False:\n"
+        ),
+        Mutation("the same part again", "index=item.index[room:]", "index=item.index"),
+        Mutation("wider rows not seen", "width = max(width, len(item.tokens))", "width = max(width, 1)"),
+        Mutation("the longest put back", "argsort(descending=True, stable=True)", "argsort(stable=True)"),
+        Mutation(
+            "put back behind the others", "self._items.appendleft(Waiting", "self._items.append(Waiting"
+        ),
+        Mutation("padding among the tokens", "rows.ids[i][rows.mask[i].bool()]", "rows.ids[i]"),
+        Mutation(
+            "the response begins anew",
+            "rows.ids.shape[1] - int(rows.starts[i])\n",
+            "0 * int(rows.starts[i])\n",
+        ),
+        Mutation("one row alone kept out", "0 if num_rows else 1)", "0)"),
+        Mutation("one row alone stops", "self._budget is None or num_rows == 1", "self._budget is None"),
+        Mutation("all put back", "most = max(1, ", "most = max(0, "),
+        Mutation("rows in another order", "order[:most].sort().values", "order[:most]"),
+        Mutation("put back too early", "< self.last_column(len(rows.index)):", "< 0:"),
+        Mutation("all of the free memory", "int(FREE_SHARE * free)", "int(free)"),
+        Mutation("keys alone", "return 2 * config.num_hidden_layers", "return config.num_hidden_layers"),
+        Mutation("heads of queries", "num_key_value_heads", "num_attention_heads"),
+        Mutation("fp32 always", "* model.dtype.itemsize", "* 4"),
+        Mutation("cached by torch is lost", "free += torch.cuda", "free += 0 * torch.cuda"),
+    ],
+    "policy/rollout.py": [
+        Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
         Mutation(
             "recorded after the cut",
             "LogitsProcessorList([recorder])",
@@ -1379,11 +1536,6 @@ MUTATIONS = {
             "prompts exchanged",
             "cache.batch_select_indices(repeat)",
             "cache.batch_select_indices(repeat.flip(0))",
-        ),
-        Mutation(
-            "cap of the oldest row for all",
-            "input_ids.shape[1] >= self.last_columns",
-            "input_ids.shape[1] >= self.last_columns.max()",
         ),
         Mutation("a token beyond the cap", "responses[i][start : start + cap]", "responses[i][start:]"),
         Mutation(

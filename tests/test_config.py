@@ -118,12 +118,13 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "rollout_weights": "gathered",  # what continuous batching needs
         "importance_correction": "none",  # what it needs with a nucleus
         "importance_cap": 2.0,
+        "rollout_kv_tokens": 0,  # what it needs
     }
     config = Config(**changed)
     (tmp_path / "config.yaml").write_text(config_text(config), encoding="utf-8")
     assert read_config(tmp_path / "config.yaml") == config
     same = [f.name for f in dataclasses.fields(Config) if getattr(config, f.name) == f.default]
-    needed = ["rollout_weights", "dynamic_sampling", "soft_overlong_punishment"]
+    needed = ["rollout_kv_tokens", "rollout_weights", "dynamic_sampling", "soft_overlong_punishment"]
     needed += ["verifier", "compare_recipe"]
     weights = ["importance_correction", "importance_cap"]
     assert same == [*needed, "loss_aggregation", "advantage", *weights]
@@ -346,6 +347,8 @@ def test_an_unknown_key_of_a_file_is_not_said_to_be_on_the_command_line(tmp_path
             "overlong_penalty_factor needs",
         ),
         ({"overlong_penalty_factor": -1.0}, "overlong_penalty_factor must not be negative"),
+        ({"rollout_kv_tokens": -1}, "rollout_kv_tokens must not be negative"),
+        ({"rollout_kv_tokens": 9, "rollout_weights": "sharded"}, "rollout_kv_tokens needs sampler segments"),
         ({"importance_cap": 3.0}, "importance_cap needs importance_correction truncated"),
         ({"importance_correction": "truncated", "importance_cap": 0.9}, "importance_cap must be at least 1"),
         (

@@ -37,6 +37,7 @@ ORDER = [
     "tiny",
     "report",
     "compare",
+    "preflight",
 ]
 ALONE = {"loss", "reward", "dynamic_sampling"}
 """The paper's own pages import nothing of the project."""

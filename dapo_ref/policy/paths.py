@@ -6,7 +6,6 @@ all that the model does between its tokens and its logits, which no list of name
 before any weights are loaded, and a path that does not give the same numbers is not taken.
 """
 
-import contextlib
 import copy
 import logging
 import math
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from dapo_ref.data import Problem
-from dapo_ref.errors import ConfigError
+from dapo_ref.errors import ConfigError, one_line
 from dapo_ref.policy.batching import collate, microbatches
 from dapo_ref.policy.logprobs import Policy
 from dapo_ref.types import Batch, Group, Rollout
@@ -31,6 +30,7 @@ TOLERANCE = 1e-3
 """Nats, in float32: rounding stays below 1e-4, what a model does beside a plain head is above 1e-2."""
 VOCABULARY = 96
 MOST_LAYERS = 12
+MOST_PARAMETERS = 10**9
 SHORT_POSITIONS = 24
 """Where a shrunken model's long rotary factors begin: some of the rows are longer, some are not."""
 
@@ -104,7 +104,9 @@ def text_architecture(hf_config: Any) -> tuple[type[PreTrainedModel], Any]:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(hf_config)
     except Exception as error:  # of any model's code
-        raise ConfigError(f"model: type {hf_config.model_type!r} cannot be built: {_line(error)}") from error
+        raise ConfigError(
+            f"model: type {hf_config.model_type!r} cannot be built: {one_line(error)}"
+        ) from error
     config = model.config
     others = [name for name in config.sub_configs if name not in ("text_config", "decoder")]
     if others:
@@ -128,7 +130,7 @@ def try_paths(hf_config: Any, dtype: torch.dtype, num_positions: int = 0) -> Ite
             truth, seen_ahead = _own_logprobs(model, batch)
         except Exception as error:
             raise ConfigError(
-                f"model: model type {hf_config.model_type!r} does not run on tokens alone: {_line(error)}"
+                f"model: model type {hf_config.model_type!r} does not run on tokens alone: {one_line(error)}"
             ) from error
         if seen_ahead > TOLERANCE:
             raise ConfigError(
@@ -153,7 +155,7 @@ def _try(model: PreTrainedModel, path: Path, batch: Batch, truth: list[Tensor], 
                     path, found, f"off by {found:.2g} nats in {dtype}, the model itself by {own:.2g}"
                 )
     except Exception as error:  # of any model's code: a path that fails is not taken
-        return Trial(path, math.inf, _line(error))
+        return Trial(path, math.inf, one_line(error))
     return Trial(path, difference if math.isfinite(difference) else math.inf)
 
 
@@ -230,29 +232,50 @@ def small_model(model_class: Any, hf_config: Any, num_positions: int = 0) -> Pre
         ConfigError: there is no model of that configuration.
     """
     problem: Exception | None = None
-    for narrow in (True, False):  # some widths depend on each other: then only layers and vocabulary shrink
+    for most in (10**6, 8, 2, 1):  # some widths depend on each other, and at last only layers are fewer
         try:
-            config = shrunken(hf_config, narrow, num_positions)
+            config = shrunken(hf_config, num_positions, most)
+            _require_small(model_class, config)
             model: PreTrainedModel = model_class._from_config(config, dtype=torch.float32).eval()
-            _fill(model)
+            fill(model)
             with torch.no_grad():
                 model(input_ids=torch.full((1, 40), 9), use_cache=False)
             return model
         except Exception as error:
             problem = error
     raise ConfigError(
-        f"model: no small model of type {hf_config.model_type!r}: {_line(problem)}"
+        f"model: no small model of type {hf_config.model_type!r}: {one_line(problem)}"
     ) from problem
 
 
-def shrunken(hf_config: Any, narrow: bool, num_positions: int) -> Any:
-    """The configuration with few layers, a small vocabulary, and, if `narrow`, fewer heads of that size."""
-    config = copy.deepcopy(hf_config)
-    for part in {id(c): c for c in (config, config.get_text_config(decoder=True))}.values():
-        _shrink_layers(part)
-        _shrink_sizes(part, _factor(part) if narrow else 1)
+def _require_small(model_class: Any, config: Any) -> None:
+    with torch.device("meta"):
+        count = sum(p.numel() for p in model_class._from_config(config, dtype=torch.float32).parameters())
+    if count > MOST_PARAMETERS:
+        raise ValueError(f"{count / 1e9:.1f} billion parameters with few layers")
+
+
+def shrunken(hf_config: Any, num_positions: int, most: int = 10**6) -> Any:
+    """The configuration with few layers, a small vocabulary, and fewer heads of the same size, by a factor of
+    `most` at most."""
+    config = first_layers(hf_config)
+    for part in _parts(config):
+        _shrink_sizes(part, _factor(part, most))
         _shrink_positions(part, num_positions)
     return config
+
+
+def first_layers(hf_config: Any) -> Any:
+    """The configuration with its first layers alone, two or as many as it takes for each kind to occur."""
+    config = copy.deepcopy(hf_config)
+    for part in _parts(config):
+        _shrink_layers(part)
+    return config
+
+
+def _parts(config: Any) -> list[Any]:
+    """The configuration and that of its text model, each once."""
+    return list({id(c): c for c in (config, config.get_text_config(decoder=True))}.values())
 
 
 def _shrink_layers(config: Any) -> None:
@@ -279,15 +302,16 @@ def _shrink_layers(config: Any) -> None:
             setattr(config, name, keep)
 
 
-def _factor(config: Any) -> int:
+def _factor(config: Any, most: int) -> int:
     """What heads and widths can be divided by together, which leaves the size of a head as it is."""
     heads = getattr(config, "num_attention_heads", None)
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     width = getattr(config, "hidden_size", None)
-    if not all(isinstance(x, int) for x in (heads, kv_heads, width)):
+    if not (isinstance(heads, int) and isinstance(kv_heads, int) and isinstance(width, int)):
         return 1
-    factor = math.gcd(heads, kv_heads) if kv_heads > 1 else heads  # type: ignore[arg-type, operator]
-    factors = [f for f in range(1, factor + 1) if factor % f == 0 and width % f == 0 and width // f >= 128]  # type: ignore[operator]
+    factor = math.gcd(heads, kv_heads) if kv_heads > 1 else heads
+    possible = range(1, min(factor, most) + 1)
+    factors = [f for f in possible if factor % f == 0 and width % f == 0 and width // f >= 128]
     return max(factors, default=1)
 
 
@@ -354,7 +378,7 @@ def _rope_hint(hf_config: Any, num_positions: int) -> str:
 
 
 @torch.no_grad()
-def _fill(model: nn.Module) -> None:
+def fill(model: nn.Module) -> None:
     """Random weights of a size that keeps states near 1 and spreads the logits over a few nats."""
     pick = torch.Generator().manual_seed(1)
     for parameter in model.parameters():
@@ -379,9 +403,3 @@ def _say_what_it_costs(trial: Trial, hf_config: Any) -> None:
         )
     if not trial.path.packed:
         log.info("model type %r is computed with padded rows, each prompt once a response", kind)
-
-
-def _line(error: BaseException | None) -> str:
-    with contextlib.suppress(Exception):
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-    return type(error).__name__

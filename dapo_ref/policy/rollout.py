@@ -12,7 +12,7 @@ Where the time goes, and what is done about it (each response is the same distri
     once a problem, and its cache is repeated G times;
     `generate` runs in segments: once a share of the rows has ended, it stops, they leave the batch, and it
     goes on with the cache of the others, so that a few long responses are not accompanied by finished ones;
-    rows that wait take the places that become free.
+    rows that wait take the places that become free, as far as the cache has room for them (`waiting.py`).
 
 Dimension key: b rows in the batch, W columns (left-padded prompts and what was generated so far), G
 responses a prompt.
@@ -20,7 +20,6 @@ responses a prompt.
 
 import math
 from array import array
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,28 +29,25 @@ from transformers import (
     ContinuousBatchingConfig,
     DynamicCache,
     GenerationConfig,
-    LogitsProcessor,
     LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    StoppingCriteria,
     StoppingCriteriaList,
 )
 
 from dapo_ref.config import Sampling
 from dapo_ref.data import Problem
+from dapo_ref.policy.columns import EachToken, EnoughEnded, LogprobRecorder
 from dapo_ref.policy.keyed import KeyedSampling
 from dapo_ref.policy.kv_cache import Rows, can_be_repacked, merge, roomy_cache, select
 from dapo_ref.policy.packing import shared_prefix_length
 from dapo_ref.policy.pretrained import end_tokens
+from dapo_ref.policy.waiting import Queue, Waiting, token_budget
 from dapo_ref.types import Group, Rollout
 
 Prompt = tuple[Problem, list[int]]
 OnResponse = Callable[[Problem, Rollout], object]
 OnToken = Callable[[], None]
-
-ENDED_SHARE = 1 / 3
-"""Share of ended rows at which a segment stops: less repacks too often, more carries ended rows along."""
 
 
 def end_token_ids(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> list[int]:
@@ -159,24 +155,20 @@ class _Sampler:
     @torch.no_grad()
     def run(self, prompts: Sequence[list[int]]) -> None:
         """In segments, with full weights and without any collective: processes need not agree on anything."""
-        size, capacity = self.sampling.group_size, self.sampling.rollout_batch_size
-        waiting = deque(
-            (i, list(range(i * size + first, i * size + min(first + capacity, size))))
-            for i in range(len(prompts))
-            for first in range(0, size, capacity)
-        )
+        budget = token_budget(self.model, self.sampling.rollout_kv_tokens)
+        capacity = self.sampling.rollout_batch_size
+        queue = Queue(prompts, self.sampling.group_size, capacity, budget)
         rows: Rows | None = None
-        while rows is not None or waiting:
-            admitted = []
-            room = capacity - (len(rows.index) if rows else 0)
-            while waiting and len(waiting[0][1]) <= room:
-                admitted.append(waiting.popleft())
-                room -= len(admitted[-1][1])
+        while rows is not None or queue:
+            num_rows, width = (len(rows.index), rows.ids.shape[1]) if rows else (0, 0)
+            admitted = queue.admit(num_rows, width)
             if admitted:
-                fresh = self._prefill([prompts[i] for i, _ in admitted], [index for _, index in admitted])
+                fresh = self._prefill(admitted)
                 rows = merge(rows, fresh) if rows else fresh
             assert rows is not None
-            rows = self._segment(rows)
+            rows = self._segment(rows, queue.last_column(len(rows.index)))
+            if rows is not None:
+                rows = queue.put_back(rows)
 
     @torch.no_grad()
     def run_in_step(self, prompts: Sequence[list[int]]) -> None:
@@ -234,10 +226,11 @@ class _Sampler:
                 elif result is None and not manager.is_running():
                     raise RuntimeError("continuous batching ended before all responses had; see the log")
 
-    def _prefill(self, prompts: Sequence[list[int]], indices: Sequence[list[int]]) -> Rows:
+    def _prefill(self, admitted: Sequence[Waiting]) -> Rows:
         """Runs all but the last token of each prompt through the model once, for all rows of the prompt.
 
         The columns are: what all prompts begin with, padding, the rest of each prompt."""
+        prompts = [item.tokens for item in admitted]
         shared = shared_prefix_length(prompts)
         ids, mask = _left_pad([prompt[shared:] for prompt in prompts], self.end_ids[0], self.model.device)
         beginning = torch.tensor(prompts[0][:shared], dtype=torch.long, device=ids.device)
@@ -249,12 +242,13 @@ class _Sampler:
             cache.batch_select_indices(torch.zeros(len(ids), dtype=torch.long, device=ids.device))
         if cache is not None and ids.shape[1] > shared + 1:
             self._fill(cache, ids[:, shared:-1], mask[:, :-1])
-        counts = torch.tensor([len(index) for index in indices], device=ids.device)
+        counts = torch.tensor([len(item.index) for item in admitted], device=ids.device)
         repeat = torch.arange(len(prompts), device=ids.device).repeat_interleave(counts)
         if cache is not None:
             cache.batch_select_indices(repeat)
-        starts = torch.full((len(repeat),), ids.shape[1], device=ids.device)
-        return Rows([row for index in indices for row in index], ids[repeat], mask[repeat], starts, cache)
+        starts = ids.shape[1] - torch.tensor([item.generated for item in admitted], device=ids.device)
+        index = [row for item in admitted for row in item.index]
+        return Rows(index, ids[repeat], mask[repeat], starts[repeat], cache)
 
     def _fill(self, cache: DynamicCache, ids: Tensor, mask: Tensor) -> None:
         """Runs columns through the model; the mask covers those in the cache too."""
@@ -267,11 +261,12 @@ class _Sampler:
             use_cache=True,
         )
 
-    def _segment(self, rows: Rows) -> Rows | None:
-        """Generates until enough rows have ended; hands those on and returns the others."""
+    def _segment(self, rows: Rows, last_column: float = math.inf) -> Rows | None:
+        """Generates until enough rows have ended, or there are so many columns; hands on those that have and
+        returns the others."""
         cap = self.sampling.max_response_length
         width = rows.ids.shape[1]
-        stop = _EnoughEnded(self.ends, rows.starts + cap)
+        stop = EnoughEnded(self.ends, rows.starts + cap, last_column)
         output = self._generate(
             rows.ids,
             rows.mask,
@@ -299,15 +294,15 @@ class _Sampler:
         index: Sequence[int],
         starts: Tensor,
         max_new_tokens: int,
-        stop: "_EnoughEnded | None" = None,
+        stop: EnoughEnded | None = None,
         **kwargs: Any,
     ) -> Any:
         config = generation_config(self.sampling, self.end_ids, pad_id=self.end_ids[0])
         config.max_new_tokens = max_new_tokens
         config.return_dict_in_generate = True
         kwargs.setdefault("synced_gpus", False)
-        recorder = _LogprobRecorder(self.sampling.temperature)
-        criteria = [_EachToken(recorder, self.on_token)]
+        recorder = LogprobRecorder(self.sampling.temperature)
+        criteria = [EachToken(recorder, self.on_token)]
         kwargs["stopping_criteria"] = StoppingCriteriaList(criteria if stop is None else [stop, *criteria])
         kwargs["logits_processor"] = LogitsProcessorList([recorder])
         if kwargs.get("cache") is None:
@@ -323,61 +318,6 @@ class _Sampler:
         for row, logprobs in zip(index, torch.stack(recorder.columns, dim=1).tolist(), strict=True):
             self._logprobs.setdefault(row, array("f")).extend(logprobs)
         return output
-
-
-class _LogprobRecorder(LogitsProcessor):
-    """Keeps log π of each token that is drawn, π = softmax(z / temperature) before any cut: what is compared
-    with π_old.
-
-    Attributes:
-        columns: a tensor [b] for each column drawn so far.
-    """
-
-    def __init__(self, temperature: float) -> None:
-        self.columns: list[Tensor] = []
-        self._temperature = temperature
-        self._logprobs: Tensor | None = None
-
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """Takes note of the logits [b, V]; `generate` asks before temperature and nucleus."""
-        scaled = scores if self._temperature == 1.0 else scores / self._temperature
-        self._logprobs = scaled.log_softmax(dim=-1)
-        return scores
-
-    def drawn(self, tokens: Tensor) -> None:
-        """Takes note of the tokens [b] that were drawn from them."""
-        assert self._logprobs is not None
-        self.columns.append(self._logprobs.gather(1, tokens[:, None]).squeeze(1))
-        self._logprobs = None
-
-
-class _EachToken(StoppingCriteria):
-    """Tells of each column after it is drawn; never stops."""
-
-    def __init__(self, recorder: _LogprobRecorder, on_token: OnToken) -> None:
-        self.recorder = recorder
-        self.on_token = on_token
-
-    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        self.recorder.drawn(input_ids[:, -1])
-        self.on_token()
-        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
-
-
-class _EnoughEnded(StoppingCriteria):
-    """Stops all rows once a share of them has ended, by an end token or at their own cap."""
-
-    def __init__(self, ends: Tensor, last_columns: Tensor) -> None:
-        self.ends = ends
-        self.last_columns = last_columns
-        self.ended = torch.zeros(len(last_columns), dtype=torch.bool, device=ends.device)
-        self.enough = math.ceil(ENDED_SHARE * len(last_columns))
-
-    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        self.ended |= torch.isin(input_ids[:, -1], self.ends) | (input_ids.shape[1] >= self.last_columns)
-        if self.ended.sum() >= self.enough:
-            return torch.ones_like(self.ended)
-        return self.ended
 
 
 def cut_at_end(ids: list[int], end_ids: Sequence[int]) -> list[int]:

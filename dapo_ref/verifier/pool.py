@@ -36,12 +36,8 @@ class VerifierPool(WorkerPool):
         memory_mb: address space of a worker.
         boxed: whether a box marks an answer where no `Answer:` line does.
 
-    Attributes:
-        counts: verdicts by status, and `killed`, `died`, `cache_hits`.
-
-    Raises:
-        ValueError: a size that is not positive.
-        RuntimeError: from any method after `close`, or when workers cannot be started.
+    `counts` has verdicts by status, and `killed`, `died`, `cache_hits`. Raises ValueError at a size that is
+    not positive, RuntimeError after `close` and when workers cannot be started.
     """
 
     def __init__(
@@ -129,15 +125,10 @@ def shared_pool() -> VerifierPool:
 
 
 def judge(response: str, reference: str, *, boxed: bool = True) -> Verdict:
-    """Decide one response; sympy runs in a process of its own, started when first needed.
+    """Decide one response, given without its prompt; no text raises.
 
-    Args:
-        response: the response alone, without the prompt.
-        reference: the reference answer.
-        boxed: whether a box marks an answer where no `Answer:` line does.
-
-    Returns:
-        The verdict. No text raises.
+    `boxed`: whether a box marks an answer where no `Answer:` line does. Sympy runs in a process of its own,
+    started when first needed.
     """
     pool = shared_pool()
     return pool.result(pool.submit_answer(extract_answer(response, boxed=boxed), reference))

@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 from dapo_ref.config import Config
 from dapo_ref.data import Problem
 from dapo_ref.errors import ConfigError
-from dapo_ref.policy import rollout
+from dapo_ref.policy import columns, rollout
 from dapo_ref.policy.kv_cache import RoomyLayer
 from dapo_ref.policy.rollout import cut_at_end, end_token_ids, generation_config, sample_groups
 from tests.support.helpers import (
@@ -56,7 +56,7 @@ def test_sampled_distribution_is_the_trained_one(monkeypatch, temperature, capac
 def test_segments_and_refills_give_the_tokens_of_an_uninterrupted_generate(
     monkeypatch, capacity, ended_share, shared
 ):
-    monkeypatch.setattr(rollout, "ENDED_SHARE", ended_share)
+    monkeypatch.setattr(columns, "ENDED_SHARE", ended_share)
     model = ending_llama()
     prompts = [
         (Problem((), "0", f"test#{i}"), [*range(1, 1 + shared), *range(10, 10 + 3 * i % 11)])
@@ -124,13 +124,11 @@ def test_the_cache_is_never_held_twice(monkeypatch):
     each_token, fill = rollout._Sampler._generate, rollout._Sampler._fill
 
     def generate(self, *args, **kwargs):
-        on_token = self.each_token.on_token
-        self.each_token.on_token = lambda: points.setdefault("token", []).append(
-            held_of_needed(kwargs["cache"].layers)
-        )
+        on_token = self.on_token
+        self.on_token = lambda: points.setdefault("token", []).append(held_of_needed(kwargs["cache"].layers))
         points.setdefault("start", []).append(held_of_needed(kwargs["cache"].layers))
         output = each_token(self, *args, **kwargs)
-        self.each_token.on_token = on_token
+        self.on_token = on_token
         return output
 
     monkeypatch.setattr(rollout._Sampler, "_generate", generate)
