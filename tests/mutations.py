@@ -150,7 +150,7 @@ TESTS = {
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
-    "policy/pretrained.py": ["tests/policy/test_pretrained.py"],
+    "policy/pretrained.py": ["tests/policy/test_pretrained.py", "tests/policy/test_rollout.py"],
     "policy/paths.py": ["tests/policy/test_paths.py"],
     "policy/batching.py": ["tests/policy/test_batching.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
@@ -961,6 +961,7 @@ MUTATIONS = {
         ),
     ],
     "policy/pretrained.py": [
+        Mutation("end tokens beyond the tokenizer", "values(), *end_ids) + 1", "values()) + 1"),
         Mutation("a type made up", "if kind not in CONFIG_MAPPING:", "if False:"),
         Mutation("code that comes along", 'and content.get("auto_map"):', "and False:"),
         Mutation(
@@ -1013,7 +1014,6 @@ MUTATIONS = {
             "    config = copy.deepcopy(hf_config)\n",
             "    config = hf_config\n",
         ),
-        Mutation("one size for all", "for most in (10**6, 8, 2, 1):", "for most in (10**6, 1):"),
         Mutation("a copy of any size", "if count > MOST_PARAMETERS:", "if False:"),
         Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
     ],
@@ -1113,6 +1113,11 @@ MUTATIONS = {
         Mutation("padded on the left", "padded[i, : len(row)]", "padded[i, -len(row) :]"),
     ],
     "policy/logprobs.py": [
+        Mutation(
+            "padded rows have a share", "temperature, num_tokens or len(weight))", "temperature, len(weight))"
+        ),
+        Mutation("padded rows in the own head", "output.logits[..., : self.num_tokens]", "output.logits"),
+        Mutation("padded rows of a policy", "temperature, self.num_tokens\n", "temperature\n"),
         # Which state predicts which token
         Mutation("label off by one", "micro.response_ids[mask]", "micro.response_ids.roll(1, 1)[mask]"),
         Mutation(
@@ -1227,6 +1232,7 @@ MUTATIONS = {
         ),
     ],
     "policy/rollout.py": [
+        Mutation("padded rows are sampled", "suppress_tokens=list(unknown) or None", "suppress_tokens=None"),
         Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
         Mutation("sampled at temperature 1", "temperature=sampling.temperature", "temperature=1.0"),
         Mutation("greedy", "do_sample=True", "do_sample=False"),
