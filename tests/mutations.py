@@ -1133,9 +1133,7 @@ MUTATIONS = {
         # Values
         Mutation("temperature forgotten", "else logits / temperature", "else logits"),
         Mutation("temperature multiplied", "else logits / temperature", "else logits * temperature"),
-        Mutation(
-            "bias forgotten", "F.linear(hidden, weight, bias).float()", "F.linear(hidden, weight).float()"
-        ),
+        Mutation("bias forgotten", "bias if bias is None else bias[:num_tokens]", "None"),
         Mutation("not normalised", ".squeeze(1) - log_norm[rows]", ".squeeze(1)"),
         Mutation(
             "entropy of log Z − Σ p·z",
@@ -1157,15 +1155,17 @@ MUTATIONS = {
         Mutation("sign of the softmax", "probs.mul_(-scale)", "probs.mul_(scale)"),
         Mutation(
             "weight's gradient of the last chunk",
-            "grad_weight += grad_logits.T @ hidden[rows]",
+            "grad_weight[:known] += grad_logits.T @ hidden[rows]",
             "grad_weight = (grad_logits.T @ hidden[rows]).float()",
         ),
         Mutation(
             "float32 weight's gradient of the last chunk",
-            "grad_weight.addmm_(grad_logits.T, hidden[rows])",
+            "grad_weight[:known].addmm_(grad_logits.T, hidden[rows])",
             "grad_weight = grad_logits.T @ hidden[rows]",
         ),
-        Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
+        Mutation(
+            "bias's gradient forgotten", "grad_bias[:known] += grad_logits.sum(dim=0)", "grad_bias += 0"
+        ),
         Mutation("own head not scaled", ".float() / temperature", ".float()"),
         Mutation("train mode computes as in training", "super().train(False)", "super().train(mode)"),
     ],
