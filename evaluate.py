@@ -32,13 +32,14 @@ from transformers import PreTrainedModel
 
 from dapo_ref.config import Config, StrictParser, read_config
 from dapo_ref.data import prints_date
+from dapo_ref.data.mixture import split_sources
 from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError
 from dapo_ref.evaluation import figures, table
-from dapo_ref.policy.pretrained import load_plain_model, load_tokenizer
+from dapo_ref.policy.pretrained import check_positions, check_weights, load_plain_model, load_tokenizer
 from dapo_ref.policy.rollout import end_token_ids
 from dapo_ref.report.bars import bars
 from dapo_ref.run.command import exit_code, launched_as_main, leave
@@ -265,12 +266,14 @@ def main(argv: Sequence[str]) -> None:
     config = evaluation_config(options)
     require_machine(config)
     tokenizer = load_tokenizer(config.model_dir)
-    sources = options.data or [config.data]
+    check_weights(config.model_dir)
+    sources = options.data or split_sources(config.data)
     output = Output(Path(options.output))
     if prints_date(tokenizer) and not config.prompt_date:
         day = output.prompt_date or date.today().isoformat()
         config = dataclasses.replace(config, prompt_date=day)
     tasks, repeats = load_tasks(sources, config, tokenizer, options.limit)
+    check_positions(config, [task.prompt for task in tasks if not task.too_long])
     if options.samples_per_problem is None and repeats > 1:
         config = dataclasses.replace(config, **of_samples(repeats))
     settings = {"model": options.model, "data": sources, "limit": options.limit, **of_config(config)}
@@ -298,7 +301,7 @@ def of_config(config: Config) -> dict[str, Any]:
     """What the responses depend on, beside model and data."""
     names = (
         *("group_size", "temperature", "top_p", "seed", "prompt_template", "max_prompt_length"),
-        *("max_response_length", "precision", "verifier", "boxed_answers"),
+        *("max_response_length", "precision", "verifier", "boxed_answers", "reward_function"),
     )
     dated = {"prompt_date": config.prompt_date} if config.prompt_date else {}
     return {name: getattr(config, name) for name in names} | dated

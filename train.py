@@ -27,13 +27,13 @@ from pathlib import Path
 
 import torch
 
-from dapo_ref.data import keep_short_prompts, load_problems
+from dapo_ref.data import keep_short_prompts, load_data
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, next_round_size, pass_rate_within
 from dapo_ref.objective import advantages, build_objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch, collate, minibatches
-from dapo_ref.policy.pretrained import load_tokenizer
+from dapo_ref.policy.pretrained import check_positions, check_weights, load_tokenizer
 from dapo_ref.policy.rollout import sample_groups
 from dapo_ref.run.command import exit_code, launched_as_main, leave
 from dapo_ref.run.evaluator import load_eval_tasks
@@ -159,9 +159,11 @@ def main(argv: Sequence[str]) -> None:
     objective = build_objective(config)
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
-    problems = load_problems(config.data, prompt_template=config.prompt_template)
+    check_weights(config.model_dir)
+    problems = load_data(config)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
     held_out = load_eval_tasks(config, tokenizer)
+    check_positions(config, prompts, [task.prompt for task in held_out if not task.too_long])
     if launched_as_main():
         folder.open(config)
     with StopSignals() as signals:

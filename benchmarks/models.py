@@ -38,7 +38,9 @@ from dapo_ref.policy.paths import small_model, text_architecture, try_paths  # n
 from dapo_ref.policy.pretrained import exported_state  # noqa: E402
 
 TIME_LIMIT_S = 300
-MEMORY_LIMIT_GB = 14
+MEMORY_LIMIT_GB = 8
+DECODER = ", is_decoder"
+"""Of a row for a type that is an encoder by default, as it is with `is_decoder: true`."""
 COLUMNS = ("type", "path", "difference", "export", "seconds", "remark")
 HEADINGS = ("type", "path", "difference, nats", "export", "seconds", "the paths before it, or why not")
 
@@ -51,7 +53,9 @@ def describe(model_type: str) -> dict[str, str]:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     trials = []
     try:
-        config = CONFIG_MAPPING[model_type]()
+        config = CONFIG_MAPPING[model_type.split(",")[0]]()
+        if model_type.endswith(DECODER):
+            config.is_decoder = True
         for trial in try_paths(config, torch.bfloat16):
             trials.append(trial)
             if trial.passed:
@@ -74,7 +78,12 @@ def exported(hf_config: Any) -> str:
     """Whether a model that was loaded, exported and loaded again has the state that it had."""
 
     def load(directory: Path) -> PreTrainedModel:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+        model: PreTrainedModel
+        model, info = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=torch.float32, output_loading_info=True
+        )
+        if info["missing_keys"]:
+            raise ValueError(f"lacks {', '.join(sorted(info['missing_keys'])[:3])}")
         return model
 
     try:
@@ -143,10 +152,13 @@ def main() -> None:
     for model_type in options.only or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
         if model_type in {row["type"] for row in rows}:
             continue
-        rows.append(in_own_process(model_type))
+        added = [in_own_process(model_type)]
+        if "is not causal" in added[0].get("remark", ""):
+            added.append(in_own_process(model_type + DECODER))
+        rows += added
         if options.rows:
             with options.rows.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
+                file.writelines(json.dumps(row) + "\n" for row in added)
     show(rows)
 
 

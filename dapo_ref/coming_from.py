@@ -44,7 +44,7 @@ _RECORDED = _none("each step is a line of metrics.jsonl, each response a line un
 _MICROBATCH = Counterpart(
     "tokens_per_microbatch", "in tokens of prompt and response; changes memory, no result"
 )
-_REWARD = Counterpart("reward", "a row of scoring.REWARDS, see docs/extending.md")
+_REWARD = Counterpart("reward_function", "FILE.py:NAME, see docs/your_task.md")
 _SAVE = Counterpart("checkpoint_every", "in rollout steps")
 
 TRL = {
@@ -89,7 +89,7 @@ TRL = {
     "soft_punish_cache": Counterpart("overlong_cache_length", "with soft_overlong_punishment true"),
     "max_completion_len": Counterpart("max_response_length"),
     "reward_funcs": _REWARD,
-    "reward_weights": Counterpart("reward", "one function gives the whole reward"),
+    "reward_weights": Counterpart("reward_function", "one function gives the whole reward"),
     "reward_model_name_or_path": _NO_REWARD_MODEL,
     "beta": _NO_KL,
     "sync_ref_model": _NO_KL,
@@ -144,7 +144,7 @@ VERL = {
     "actor_rollout_ref.model.lora_*": _ALL_WEIGHTS,
     "data.train_files": Counterpart("data", "their files are read as they are, repeats are dropped"),
     "data.val_files": Counterpart("eval_data"),
-    "data.prompt_key": _none("the column is `prompt`, beside `reward_model`"),
+    "data.prompt_key": Counterpart("question_column", "their `prompt` beside `reward_model` needs no name"),
     "data.train_batch_size": Counterpart("prompts_per_step"),
     "data.gen_batch_size": Counterpart(
         "max_prompts_per_round", "at most; a refill asks for what is missing (D4)"
@@ -263,6 +263,9 @@ OPENRLHF = {
     "data.max_len": Counterpart(
         "max_prompt_length, max_response_length", "one each for prompt and response, not for their sum"
     ),
+    "data.prompt_probs": Counterpart("data_weights"),
+    "data.input_key": Counterpart("question_column"),
+    "data.label_key": Counterpart("answer_column"),
     "rollout.max_new_tokens": Counterpart("max_response_length"),
     "rollout.batch_size": Counterpart("prompts_per_step"),
     "rollout.n_samples_per_prompt": Counterpart("group_size"),

@@ -20,6 +20,7 @@ from transformers import HfArgumentParser
 
 from dapo_ref import coming_from
 from dapo_ref.errors import ConfigError
+from dapo_ref.layout import Layout
 
 T = TypeVar("T")
 
@@ -57,7 +58,14 @@ class Config:
     model: str = option(
         "tiny", "HF directory, hub name or run folder; `tiny` is the embedded one [paper: Qwen2.5-32B]"
     )
-    data: str = option("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
+    data: str = option(
+        "tiny:train",
+        "file, TASK:SPLIT or hub name; several with commas [paper: DAPO-Math-17K]",
+    )
+    data_weights: str = option("", "shares of several sources, such as 1, 3")
+    question_column: str = option("", "of the questions; a.b is a field of a column")
+    answer_column: str = option("", "of the answers")
+    answer_pattern: str = option("", "regular expression with one group: #### (.+)")
     prompt_template: str = option(
         DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
     )
@@ -65,6 +73,9 @@ class Config:
         "", "YYYY-MM-DD for chat templates that print the date; default: the day the run begins"
     )
     max_prompt_length: int = option(2048, "tokens; longer prompts are dropped [recipe: 2048]")
+    exceed_positions: bool = option(
+        False, "sample beyond the model's max_position_embeddings, which rotary positions allow"
+    )
     precision: Literal["bf16", "fp32"] = option("bf16", "of weights and activations; the master copy is fp32")
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass to save memory")
 
@@ -109,9 +120,11 @@ class Config:
     verifier: Literal["math", "recipe"] = option("math", "our verifier, or the authors' string rule")
     compare_recipe: bool = option(False, "record how often our verifier and the authors' rule disagree")
     boxed_answers: bool = option(True, r"accept a last \boxed{…} where there is no `Answer:` line")
-    verifier_workers: int = option(1, "processes a rank for symbolic answers")
-    verifier_timeout_s: float = option(5.0, "seconds for one symbolic answer")
-    verifier_memory_mb: int = option(1024, "memory of one verifier process")
+    verifier_workers: int = option(1, "processes a rank for symbolic answers, or for reward_function")
+    verifier_timeout_s: float = option(5.0, "seconds for one symbolic answer, or one call")
+    verifier_memory_mb: int = option(1024, "memory of one of these processes")
+    reward_function: str = option("", "FILE.py:NAME, yours, in place of the verifier")
+    reward_in_process: bool = option(False, "call it in the training process")
 
     # --- Objective (Eq. 8–10, 12) ---------------------------------------------------------------------------
     loss_variant: str = option("dapo", "a row of `objective.VARIANTS`: dapo, gspo, cispo [paper: dapo]")
@@ -198,6 +211,16 @@ class Config:
             sampler="segments",
         )
 
+    def layout(self, optional: bool) -> Layout:
+        """How rows are read; optional: a source may lack the named columns."""
+        return Layout(
+            question=self.question_column,
+            answer=self.answer_column,
+            pattern=self.answer_pattern,
+            keep_fields=bool(self.reward_function),
+            optional=optional,
+        )
+
     @property
     def model_dir(self) -> str:
         """Where `model` is: the embedded one's directory for `tiny`."""
@@ -244,6 +267,15 @@ class Config:
             f"prompt_date must be YYYY-MM-DD, got {self.prompt_date!r}",
         )
         _require("{question}" in self.prompt_template, "prompt_template must contain {question}")
+        _require(
+            not self.answer_pattern or _groups(self.answer_pattern) == 1,
+            f"answer_pattern must be a regular expression with one group, got {self.answer_pattern!r}",
+        )
+        numbers = r"\s*\d+(\.\d+)?\s*"
+        _require(
+            not self.data_weights or re.fullmatch(f"{numbers}(,{numbers})*", self.data_weights) is not None,
+            f"data_weights must be numbers with commas between them, got {self.data_weights!r}",
+        )
 
     def _check_combinations(self) -> None:
         batch = self.prompts_per_step * self.group_size
@@ -285,6 +317,14 @@ class Config:
         _require(
             self.unbiased_std or self.advantage == "normalized",
             f"unbiased_std false needs advantage normalized: {self.advantage} has no std",
+        )
+        _require(
+            bool(self.reward_function) or not self.reward_in_process,
+            "reward_in_process needs reward_function: name one, or set it to false",
+        )
+        _require(
+            not self.reward_function or (self.verifier == "math" and not self.compare_recipe),
+            "reward_function takes the place of the verifier: leave out verifier recipe and compare_recipe",
         )
         _require(
             self.importance_correction == "truncated" or self.importance_cap == 2,
@@ -396,13 +436,18 @@ class Change:
 # Of one start, not of the run: they are not compared.
 START_KEYS = frozenset({"output_dir", "resume", "allow_config_change"})
 
+# In a file these may be lists.
+LIST_KEYS = frozenset({"data", "data_weights", "eval_data"})
+
 # What a run may change when it is resumed, with the same numbers to the last bit.
 FREE_KEYS = frozenset(
     {
         *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
         "keep_rollouts",
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
+        "reward_in_process",
         *("record_tokens", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
+        "exceed_positions",
     }
 )
 
@@ -515,6 +560,8 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise ConfigError(unknown_keys(unknown, str(file), known))
     words = []
     for key, value in content.items():
+        if isinstance(value, list) and key in LIST_KEYS:
+            value = ", ".join(map(str, value))
         if isinstance(value, (list, dict)) or value is None:
             raise ConfigError(f"{file}: {key} must be a single value, got {value!r}")
         words.append(f"--{key}={value}")
@@ -575,6 +622,14 @@ def _leaves(key: str, value: Any) -> list[str]:
     if not isinstance(value, Mapping) or not value:
         return [key]
     return [leaf for name, below in value.items() for leaf in _leaves(f"{key}.{name}", below)]
+
+
+def _groups(pattern: str) -> int:
+    """How many groups a regular expression has; -1 where it is none."""
+    try:
+        return re.compile(pattern).groups
+    except re.error:
+        return -1
 
 
 def _require(condition: bool, message: str) -> None:

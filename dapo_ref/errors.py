@@ -7,6 +7,14 @@ import time
 from pathlib import Path
 
 
+def one_line(error: BaseException | None) -> str:
+    """An error of others' code within such a line; its text may be many, or fail itself."""
+    try:
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+    except Exception:
+        return type(error).__name__
+
+
 class UserError(Exception):
     """The base; a command that meets one prints its line and ends with exit code 2."""
 

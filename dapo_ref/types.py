@@ -7,11 +7,13 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dapo_ref.data import Problem
+from dapo_ref.own_reward import Outcome
 from dapo_ref.verifier import Verdict
 
 
@@ -25,6 +27,7 @@ class Rollout:
         truncated: generation ran into the cap, so that there is no end-of-sequence token.
         verdict: what the verifier said; None until it is asked.
         reward: Rᵢ, the rule reward of Eq. 7 with what is added to it; nan until it is computed.
+        own: what the configured reward function said; None without one.
         logprobs: log π of each token as the sampler had it, at the temperature of sampling and before a
             nucleus is cut; empty where the sampler does not tell. `==` does not see them.
     """
@@ -34,6 +37,7 @@ class Rollout:
     truncated: bool
     verdict: Verdict | None = None
     reward: float = math.nan
+    own: Outcome | None = None
     logprobs: Sequence[float] = field(default_factory=lambda: array("f"), compare=False, repr=False)
 
     @property
@@ -46,6 +50,13 @@ class Rollout:
         """Mean probability of the tokens; nan where the sampler does not tell."""
         probs = torch.tensor(list(self.logprobs)).exp().tolist()
         return sum(probs) / len(probs) if probs else math.nan
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Processes hand each other tokens as int32, four bytes each and copied at once."""
+        return vars(self) | {"response_ids": array("i", self.response_ids)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, response_ids=state["response_ids"].tolist())
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ Train a model with DAPO (arXiv 2503.14476). A run needs a configuration; three t
     python train.py --plan --config FILE --gpus N --gpu_memory GB
 
 --config FILE [MORE …]: later files override earlier ones, and `--key value` overrides them all.
+--plan --gpus N --gpu_memory GB says whether a run fits, and starts nothing.
 --help lists all keys, --help KEY shows one at length."""
 
 EVALUATE = f"""\

@@ -128,6 +128,7 @@ TESTS = {
     ],
     "verifier/pool.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
     "verifier/worker.py": ["tests/verifier/test_pool.py"],
+    "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
@@ -147,7 +148,6 @@ TESTS = {
     "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "policy/pretrained.py": ["tests/run/test_export.py"],
     "distributed/engine.py": [
         "tests/distributed/test_engine.py",
         "tests/run/test_export.py",
@@ -158,12 +158,19 @@ TESTS = {
         "tests/distributed/test_distributed.py",
     ],
     "plan.py": ["tests/test_plan.py"],
+    "types.py": ["tests/distributed/test_processes.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
+    "policy/pretrained.py": [
+        "tests/policy/test_pretrained.py",
+        "tests/policy/test_rollout.py",
+        "tests/run/test_export.py",
+    ],
+    "policy/paths.py": ["tests/policy/test_paths.py"],
     "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
@@ -187,11 +194,20 @@ TESTS = {
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
     "train.py": ["tests/test_wiring.py", "tests/test_keys.py"],
     "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
-    "run/metrics.py": ["tests/run/test_metrics.py"],
-    "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
+    "run/metrics.py": ["tests/run/test_metrics.py", "tests/test_own_reward.py"],
+    "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py", "tests/test_own_reward.py"],
     "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
     "coming_from.py": ["tests/test_coming_from.py"],
-    "data/sources.py": ["tests/data/test_parquet_numbers.py"],
+    "own_reward.py": ["tests/test_own_reward.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
+    "data/survey.py": ["tests/data/test_survey.py"],
+    "data/mixture.py": ["tests/data/test_layouts.py"],
+    "data/problems.py": [
+        "tests/data/test_layouts.py",
+        "tests/data/test_survey.py",
+        "tests/test_own_reward.py",
+    ],
+    "layout.py": ["tests/data/test_layouts.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
@@ -212,6 +228,9 @@ MUTATIONS = {
         Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
         Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
         Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+        Mutation(
+            "the hub twice", '"huggingface_hub").propagate = False', '"huggingface_hub").propagate = True'
+        ),
         Mutation("a full disk is not told", "        tell_launcher(line)", "        pass"),
         Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
         Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
@@ -268,8 +287,8 @@ MUTATIONS = {
         ),
         Mutation(
             "braces do not count",
-            '    text = re.sub(r"\\s+", " ", text).strip()',
-            '    text = re.sub(r"[\\s{}]+", " ", text).strip()',
+            '" ".join(_INK.sub(" ", text).split())',
+            '" ".join(re.sub("[{}]", " ", _INK.sub(" ", text)).split())',
         ),
         Mutation("no bound on length", "if len(answer) > MAX_CHARS:", "if False:"),
         Mutation("a list for one value is right", "if status is Status.WRONG and several:", "if several:"),
@@ -280,7 +299,7 @@ MUTATIONS = {
         ),
     ],
     "verifier/extract.py": [
-        Mutation("the first label", "key=found.__getitem__", "key=lambda word: -found[word]"),
+        Mutation("the first label", "sorted(found, reverse=True)", "sorted(found)"),
         Mutation(
             "labels in the middle of a sentence",
             "return colon.end() if _BEFORE_LABEL.search(before) else None",
@@ -360,6 +379,10 @@ MUTATIONS = {
             '"=", "<", ">", "<=", "!=")} | {">=": ">"} |',
         ),
         Mutation("units without plurals", 'word.removesuffix("s"), ', ""),
+        Mutation("powers of units ignored", "* int(power or 1)", "* 1"),
+        Mutation("per is times", "sign = -1 if bool(k) != bool(minus) else 1", "sign = -1 if minus else 1"),
+        Mutation("letters of any case are units", "and word not in LETTER_UNITS", "and not word"),
+        Mutation("squared counts things", '"counted" if singular(word) in COUNTED else ""', '"counted"'),
         Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
     ],
     "verifier/expression.py": [
@@ -384,16 +407,6 @@ MUTATIONS = {
             "what is left over",
             '        if not self.sees("eof"):\n            raise',
             "        if False:\n            raise",
-        ),
-        Mutation(
-            "powers of units ignored",
-            "powers[last] += sign * (self.unit_power() - 1)",
-            "self.unit_power()",
-        ),
-        Mutation(
-            "per is times",
-            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = -1',
-            'elif (kind, text) == ("op", "/") or word == "per":\n                sign = 1',
         ),
         Mutation(
             "a minus or plus is a plus or minus",
@@ -495,12 +508,15 @@ MUTATIONS = {
         Mutation("expansion not consulted", "difference = expanded(difference)", "difference = difference"),
         Mutation("numbers and matrices add", "len(shapes) == len(args) and", "len(shapes) and"),
         Mutation("determinants are traces", 'args[0].det(method="berkowitz")', "args[0].trace()"),
-        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase):", "and True:"),
+        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase)):", "and True):"),
+        Mutation(
+            "a wrong exact value in sympy", "value.numerator, value.denominator)", "value.numerator, 1)"
+        ),
         Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
         Mutation(
             "infinities are equal",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return False",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return True",
+            "{sympy.oo, -sympy.oo}:\n        return bool(left == right)",
+            "{sympy.oo, -sympy.oo}:\n        return True",
         ),
     ],
     "verifier/sets.py": [
@@ -528,8 +544,11 @@ MUTATIONS = {
             "extract_answer(response), reference",
         ),
         Mutation("timeouts remembered", "if status is not Status.TIMEOUT:", "if True:"),
-        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
         Mutation("killed is too big", "Status.TIMEOUT if killed else Status.TOO_BIG", "Status.TIMEOUT"),
+    ],
+    "verifier/workers.py": [
+        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
+        Mutation("a worker a case", "min(self.workers, len(self._pending))", "len(self._pending)"),
         Mutation("equal tasks run twice", "if key not in under_way), None)", "if True), None)"),
     ],
     "verifier/worker.py": [
@@ -696,10 +715,12 @@ MUTATIONS = {
         Mutation("no smoothing", "smoothed(values, state.smooth)", "values"),
         Mutation("no bands", "state.bands ? DATA.runs[run].seedless : run", "run"),
     ],
-    "policy/pretrained.py": [
-        Mutation("buffers left out of the export", "if name in saved}", "if name not in saved}"),
-    ],
     "distributed/engine.py": [
+        Mutation(
+            "buffers left out of the export",
+            "exported_state(self.policy.model, self.full_parameters(), keep=self.is_main)",
+            "dict(self.full_parameters())",
+        ),
         Mutation("W forgotten", "backward(loss * self.world_size)", "backward(loss)"),
         Mutation(
             "every micro-batch a boundary", "accumulation_boundary(last)", "accumulation_boundary(True)"
@@ -759,7 +780,6 @@ MUTATIONS = {
         Mutation("no copy", "size * shape.parameters}", "size}"),
         Mutation("head without its weight", "(6 if low else 4) *", "(0 if low else 4) *"),
         Mutation("logits once", "(True, True): 14", "(True, True): 7"),
-        Mutation("norms in bf16", 'norms = 6 if precision == "bf16" else 4', "norms = 2"),
         Mutation(
             "checkpoints everywhere", "if config.gradient_checkpointing else saved * (shape.layers - 1)", ""
         ),
@@ -780,6 +800,14 @@ MUTATIONS = {
             "if True:",
         ),
         Mutation("memory in GiB", "round(given.gpu_memory * GB)", "round(given.gpu_memory * 2**30)"),
+    ],
+    "types.py": [
+        Mutation(
+            "tokens sent as a list",
+            '{"response_ids": array("i", self.response_ids)}',
+            '{"response_ids": self.response_ids}',
+        ),
+        Mutation("tokens stay an array", 'state["response_ids"].tolist()', 'state["response_ids"]'),
     ],
     "distributed/processes.py": [
         Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
@@ -1140,6 +1168,63 @@ MUTATIONS = {
             "micro.group_tokens, mini.num_responses)",
         ),
     ],
+    "policy/pretrained.py": [
+        Mutation("end tokens beyond the tokenizer", "values(), *end_ids) + 1", "values()) + 1"),
+        Mutation("a type made up", "if kind not in CONFIG_MAPPING:", "if False:"),
+        Mutation("code that comes along", 'and content.get("auto_map"):', "and False:"),
+        Mutation(
+            "any error of a configuration",
+            "except Exception as error:  # of any type",
+            "except OSError as error:  # of any type",
+        ),
+        Mutation("quantized weights", 'getattr(config, "quantization_config", None)', "False"),
+        Mutation("JSON of any kind", "if not isinstance(content, dict):", "if False:"),
+        Mutation("a tokenizer made up", "- {tokenizer.unk_token_id}:", "| {0}:"),
+        Mutation("a special token is text", ", add_special_tokens=False", ""),
+        Mutation("negative end tokens", " or item < 0 for", " for"),
+        Mutation("true as an id", "type(item) is not int", "not isinstance(item, int)"),
+        Mutation(
+            "no generation configuration is an empty one",
+            " if content is not None else None",
+            " if content else special_tokens()",
+        ),
+        Mutation("rules of the model", "generation_config=own,  # tr", "# tr"),
+        Mutation("ids of the file lost", "special_tokens(**content)", "special_tokens()"),
+        Mutation("ids of the model lost", "special_tokens(**vars(hf_config))", "special_tokens()"),
+        Mutation("no weights", "if first is None:", "if False:"),
+        Mutation("index not read", 'if first.suffix == ".json":', "if False:"),
+        Mutation("pickles cut short", "and not zipfile.is_zipfile(file)", "and False"),
+        Mutation("missing weights at random", 'sorted(info["missing_keys"]) + ', ""),
+        Mutation("other shapes at random", ' + sorted(name for name, *_ in info["mismatched_keys"])', ""),
+        Mutation("one position more", "needed <= positions:", "needed <= positions + 1:"),
+        Mutation("one position fewer", "needed <= positions:", "needed < positions:"),
+        Mutation(
+            "learned positions exceeded",
+            "if rotary and config.exceed_positions:",
+            "if config.exceed_positions:",
+        ),
+        Mutation("positions never exceeded", "if rotary and config.exceed_positions:", "if False:"),
+        Mutation("first data set alone", "for pairs in prompts for", "for pairs in prompts[:1] for"),
+        Mutation("buffers not exported", "if name in saved}", "if name not in saved}"),
+        Mutation("parameters that pass", '.to("cpu", copy=True)', '.to("cpu")'),
+        Mutation("every process keeps all", "        if keep:\n", "        if True:\n"),
+    ],
+    "policy/paths.py": [
+        Mutation("any difference passes", "self.difference <= TOLERANCE\n", "True\n"),
+        Mutation("packed whatever is asked", "if trial.path.packed and not packing:", "if False:"),
+        Mutation("several kinds of input", "    if others:\n", "    if False:\n"),
+        Mutation("encoders", "if seen_ahead > TOLERANCE:", "if False:"),
+        Mutation("no hint at positions", "{_rope_hint(hf_config, num_positions)}", ""),
+        Mutation("lengths do not matter", "SHORT_POSITIONS if num_positions > original else 4096", "4096"),
+        Mutation("a layer of each kind", "keep = max(keep, 1 - min(kinds.values()))", "pass"),
+        Mutation(
+            "configuration changed in place",
+            "    config = copy.deepcopy(hf_config)\n",
+            "    config = hf_config\n",
+        ),
+        Mutation("a copy of any size", "if count > MOST_PARAMETERS:", "if False:"),
+        Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
+    ],
     "policy/batching.py": [
         # What the sampler tells
         Mutation(
@@ -1245,6 +1330,11 @@ MUTATIONS = {
         Mutation("padded on the left", "padded[i, : len(row)]", "padded[i, -len(row) :]"),
     ],
     "policy/logprobs.py": [
+        Mutation(
+            "padded rows have a share", "temperature, num_tokens or len(weight))", "temperature, len(weight))"
+        ),
+        Mutation("padded rows in the own head", "output.logits[..., : self.num_tokens]", "output.logits"),
+        Mutation("padded rows of a policy", "temperature, self.num_tokens\n", "temperature\n"),
         # Which state predicts which token
         Mutation("label off by one", "micro.response_ids[mask]", "micro.response_ids.roll(1, 1)[mask]"),
         Mutation(
@@ -1260,9 +1350,7 @@ MUTATIONS = {
         # Values
         Mutation("temperature forgotten", "else logits / temperature", "else logits"),
         Mutation("temperature multiplied", "else logits / temperature", "else logits * temperature"),
-        Mutation(
-            "bias forgotten", "F.linear(hidden, weight, bias).float()", "F.linear(hidden, weight).float()"
-        ),
+        Mutation("bias forgotten", "bias if bias is None else bias[:num_tokens]", "None"),
         Mutation("not normalised", ".squeeze(1) - log_norm[rows]", ".squeeze(1)"),
         Mutation(
             "entropy of log Z − Σ p·z",
@@ -1284,15 +1372,17 @@ MUTATIONS = {
         Mutation("sign of the softmax", "probs.mul_(-scale)", "probs.mul_(scale)"),
         Mutation(
             "weight's gradient of the last chunk",
-            "grad_weight += grad_logits.T @ hidden[rows]",
+            "grad_weight[:known] += grad_logits.T @ hidden[rows]",
             "grad_weight = (grad_logits.T @ hidden[rows]).float()",
         ),
         Mutation(
             "float32 weight's gradient of the last chunk",
-            "grad_weight.addmm_(grad_logits.T, hidden[rows])",
+            "grad_weight[:known].addmm_(grad_logits.T, hidden[rows])",
             "grad_weight = grad_logits.T @ hidden[rows]",
         ),
-        Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
+        Mutation(
+            "bias's gradient forgotten", "grad_bias[:known] += grad_logits.sum(dim=0)", "grad_bias += 0"
+        ),
         Mutation("own head not scaled", ".float() / temperature", ".float()"),
         Mutation("train mode computes as in training", "super().train(False)", "super().train(mode)"),
     ],
@@ -1412,6 +1502,7 @@ MUTATIONS = {
         Mutation("cached by torch is lost", "free += torch.cuda", "free += 0 * torch.cuda"),
     ],
     "policy/rollout.py": [
+        Mutation("padded rows are sampled", "suppress_tokens=list(unknown) or None", "suppress_tokens=None"),
         Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
         Mutation(
             "recorded after the cut",
@@ -1754,6 +1845,7 @@ MUTATIONS = {
         ),
     ],
     "run/metrics.py": [
+        Mutation("time-outs among failures", "bool(o.failure) and not o.timed_out", "bool(o.failure)"),
         Mutation("probability of the last one", "self.high_prob += clipping", "self.high_prob = clipping"),
         Mutation("probability by tokens", "high_prob / high if", "high_prob / self.trained_tokens if"),
         Mutation("probability of none", "high_prob_max if high else None", "high_prob_max"),
@@ -1874,6 +1966,9 @@ MUTATIONS = {
             "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts]",
             "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts[::-1]]",
         ),
+        Mutation("own reward passed over", "any(outcome is None for outcome in own)", "True"),
+        Mutation("own verdict passed over", "Status.CORRECT if outcome.right else wrong", "wrong"),
+        Mutation("failures kept to oneself", "                    **failure,\n", ""),
         Mutation(
             "verdict for answer", '"answer": rollout.verdict.answer', '"answer": rollout.verdict.status'
         ),
@@ -1922,6 +2017,21 @@ MUTATIONS = {
         Mutation("no page", "if any(answers) else", "if False else"),
         Mutation("our key unknown", '        return f"{key!r}: write it', '        f"{key!r}: write it'),
     ],
+    "own_reward.py": [
+        Mutation("not a number is a reward", "not math.isfinite(reward) or", "False or"),
+        Mutation("a bool as reward", "and not isinstance(reward, bool):", "and True:"),
+        Mutation("nothing is right", "return Outcome(reward > 0, reward)", "return Outcome(False, reward)"),
+        Mutation("an exit ends the worker", "except (Exception, SystemExit) as", "except Exception as"),
+        Mutation("each failure is shown", "            self._shown = True\n", ""),
+        Mutation("children outlive their worker", "    session = True", "    session = False"),
+        Mutation(
+            "always in a worker",
+            "        if self._in_process:\n            ticket",
+            "        if False:\n            ticket",
+        ),
+        Mutation("a time-out is a failure", "why, timed_out=killed)", "why)"),
+        Mutation("no place named", "if frames else text", "if False else text"),
+    ],
     "coming_from.py": [
         Mutation("plus of an override", "[+~]*(", "("),
         Mutation("ends with several meanings", "== 1 else None", ">= 1 else None"),
@@ -1929,7 +2039,57 @@ MUTATIONS = {
         Mutation("no patterns", "fnmatchcase(key, row)", "key == row"),
         Mutation("keys that a command lacks", 'set(ours.split(", ")) <= set(known)', "True"),
     ],
+    "data/survey.py": [
+        Mutation("rows that fall out one by one", "return re.split(r", "return why or re.split(r"),
+        Mutation("references that do not verify written", "if id(problem) not in bad]", "if True]"),
+        Mutation(
+            "overlap to the letter", "return re.sub(r", "return problem.messages[-1]['content'] or re.sub(r"
+        ),
+        Mutation("chat data flattened", "if not rest and first", "if True or first"),
+        Mutation("special tokens as text", "if is_special:", "if False:"),
+    ],
+    "data/mixture.py": [
+        Mutation("weights that do not fit", "len(weights) != len(sources) or min", "min"),
+        Mutation(
+            "weights of sources ignored", "    if weights:\n        parts", "    if False:\n        parts"
+        ),
+        Mutation("the smallest share decides", "max(len(part) / weight for", "min(len(part) / weight for"),
+        Mutation("repeats of another source", "if repr(problem.messages) not in seen", "if True"),
+        Mutation("a comma in a name", "if Path(text).exists():", "if False:"),
+    ],
+    "data/problems.py": [
+        Mutation(
+            "the first unusable row is raised", "            if faults is None:\n", "            if True:\n"
+        ),
+        Mutation("four words are prose", "[^\\W\\d_]+){4}", "[^\\W\\d_]+){2}"),
+        Mutation("the first match", "    return found[-1]\n", "    return found[0]\n"),
+        Mutation("fields always", "    if not layout.keep_fields:\n        return {}\n", ""),
+        Mutation(
+            "fields below lists", "isinstance(value, list) and name.isdigit()", "False and name.isdigit()"
+        ),
+        Mutation("a column with a dot", "    if path in row:\n        return row[path]\n", ""),
+        Mutation(
+            "references of a function checked",
+            "if check_references and not layout.keep_fields:",
+            "if check_references:",
+        ),
+    ],
+    "layout.py": [
+        Mutation("always the named columns", "if self.optional and wanted", "if False and wanted"),
+        Mutation(
+            "never the named columns",
+            "not all(has_column(columns, name)",
+            "not all(False and has_column(columns, name)",
+        ),
+    ],
     "data/sources.py": [
+        Mutation("short rows of a table", "if len(cells) != len(names) and cells:", "if False:"),
+        Mutation(
+            "an array by its lines",
+            "_json_rows(path) if _is_array(path) else",
+            "_jsonl_rows(path) if False else",
+        ),
+        Mutation("the first configuration", "[config] if config else []", "[]"),
         Mutation(
             "half as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float32(kind)"
         ),

@@ -96,7 +96,9 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "sampler": "continuous_batching",
         "on_round_limit": "stop",
         "on_checkpoint_error": "continue",
-        "verifier": "recipe",
+        "verifier": "math",  # what a reward function needs, and the next
+        "compare_recipe": False,
+        "reward_function": "a.py:b",
         "token_normalization": "group",
         "tracker": "wandb",
         "eval_data": "a.jsonl, b.jsonl",
@@ -105,6 +107,10 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "model": "no",
         "data": "1e-6",
         "reward": "other",
+        "data_weights": "1, 2",
+        "question_column": "a.b",
+        "answer_column": "c",
+        "answer_pattern": "#### (.+)",
         "loss_variant": "cispo",
         "dynamic_sampling": True,
         "min_pass_rate": 0.1,
@@ -119,6 +125,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
     assert read_config(tmp_path / "config.yaml") == config
     same = [f.name for f in dataclasses.fields(Config) if getattr(config, f.name) == f.default]
     needed = ["rollout_kv_tokens", "rollout_weights", "dynamic_sampling", "soft_overlong_punishment"]
+    needed += ["verifier", "compare_recipe"]
     weights = ["importance_correction", "importance_cap"]
     assert same == [*needed, "loss_aggregation", "advantage", *weights]
 

@@ -76,6 +76,7 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "warmup_steps": (4, FREE),
     "seed": (1, FREE),
 }
+LAYOUTS = "tests/data/test_layouts.py"
 FOLDER = "tests/run/test_folder.py"
 DISTRIBUTED = "tests/distributed/test_distributed.py"
 UPDATE = DISTRIBUTED + ":test_a_step_of_several_updates_equals_plain_pytorch"
@@ -86,6 +87,7 @@ ELSEWHERE = {
     "rollout_weights": DISTRIBUTED + ":test_what_must_change_nothing_changes_nothing",
     **dict.fromkeys(("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm"), UPDATE),
     "tokens_per_microbatch": DISTRIBUTED + ":test_the_number_of_micro_batches_changes_nothing",
+    "exceed_positions": "tests/policy/test_pretrained.py:test_each_token_has_a_position",
     "packing": "tests/policy/test_paths.py:test_packing_is_not_chosen_where_it_is_not_wanted",
     "prompt_date": "tests/data/test_prompt_dates.py:test_a_run_keeps_its_date",
     "sampler": "tests/policy/test_rollout.py:test_continuous_batching_samples_the_trained_distribution",
@@ -96,6 +98,13 @@ ELSEWHERE = {
     "verifier_workers": "tests/test_scoring.py:test_the_pool_is_made_as_configured",
     "verifier_timeout_s": "tests/test_scoring.py:test_the_pool_is_made_as_configured",
     "verifier_memory_mb": "tests/test_scoring.py:test_the_pool_is_made_as_configured",
+    "data_weights": LAYOUTS + ":test_weights_are_shares_of_an_epoch",
+    **dict.fromkeys(
+        ("question_column", "answer_column"), LAYOUTS + ":test_sources_follow_one_another_without_repeats"
+    ),
+    "answer_pattern": LAYOUTS + ":test_a_run_picks_its_answers_by_the_pattern",
+    "reward_function": "tests/test_own_reward.py:test_a_run_is_trained_by_the_function",
+    "reward_in_process": "tests/test_own_reward.py:test_in_process_nothing_is_started",
     "max_skipped_updates": "tests/test_wiring.py:test_too_many_skipped_updates_in_a_row_end_the_run",
     "output_dir": FOLDER + ":test_a_new_folder_holds_the_resolved_configuration",
     "process_group_timeout_s": "tests/run/test_faults.py:test_a_rank_that_hangs_or_fails_is_named",

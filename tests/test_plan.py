@@ -127,6 +127,11 @@ def test_the_largest_that_fit_do_and_one_more_does_not(model_dir: Any) -> None:
             assert (total <= machine.usable) == (more == 0)
 
 
+def test_a_response_longer_than_a_micro_batch_is_counted_whole() -> None:
+    config = load_config(["--config", str(ROOT / "configs/qwen2.5_32b.yaml"), "--tokens_per_microbatch", "1"])
+    assert plan.microbatch_tokens(config) == 2048 + 20480
+
+
 def test_positions_that_the_model_does_not_have_are_said(model_dir: Any, capsys: Any) -> None:
     words = ["--config", str(ROOT / "configs/qwen2.5_7b.yaml"), "--max_response_length", "3073"]
     words += ["--gpus", "8", "--model", model_dir("Qwen/Qwen2.5-Math-7B")]

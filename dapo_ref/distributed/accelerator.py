@@ -80,6 +80,8 @@ def make_accelerator(config: Config) -> Accelerator:
     """
     on_gpu = torch.cuda.is_available()
     _prepare_environment(on_gpu)
+    if on_gpu:
+        _prepare_gpu()
     try:
         plugin = DeepSpeedPlugin()
     except (ValueError, OSError, NotImplementedError) as error:
@@ -215,6 +217,13 @@ def _prepare_environment(on_gpu: bool) -> None:
         os.environ.setdefault(name, value)
     os.environ.setdefault("MASTER_PORT", str(_free_port()))
     os.environ.setdefault("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
+
+
+def _prepare_gpu() -> None:
+    """What is set for GPUs alone, before memory of theirs is taken."""
+    if not any(os.environ.get(f"PYTORCH_{kind}ALLOC_CONF") for kind in ("", "CUDA_", "HIP_")):
+        # Caches and micro-batches of all lengths come and go; segments of fixed size leave gaps between them.
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
 
 
 def _free_port() -> int:

@@ -27,11 +27,10 @@ from dapo_ref.distributed import tracking
 from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import bytes_of_shard, load_shard, save_shard
-from dapo_ref.errors import ConfigError
 from dapo_ref.policy.batching import MicroBatch, MiniBatch, microbatches
 from dapo_ref.policy.logprobs import Policy
 from dapo_ref.policy.paths import choose_path
-from dapo_ref.policy.pretrained import exported_state, load_hf_config, special_tokens_only, torch_dtype
+from dapo_ref.policy.pretrained import exported_state, load_hf_config, load_model, torch_dtype
 from dapo_ref.types import Batch
 
 transformers.utils.logging.disable_progress_bar()
@@ -56,12 +55,11 @@ class Engine(Processes):
         dtype = torch_dtype(config)
         hf_config = load_hf_config(config.model_dir)
         num_positions = config.max_prompt_length + config.max_response_length
-        self._rollout_model = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
         path = choose_path(hf_config, dtype, config.packing, num_positions)
+        self._rollout_model = _empty_model(hf_config, dtype)  # before ZeRO-3 is on: this one is never sharded
         super().__init__(make_accelerator(config), config.seed, config.process_group_timeout_s)
-        model = AutoModelForCausalLM.from_pretrained(config.model_dir, dtype=dtype)
+        model = load_model(config)
         _switch_dropout_off(model)
-        model.generation_config = special_tokens_only(model.generation_config)
         self._rollout_model.generation_config = model.generation_config
         if config.gradient_checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -161,6 +159,8 @@ class Engine(Processes):
         finally:
             for name, parameter in self._rollout_model.named_parameters():
                 _set_parameter(self._rollout_model, name, torch.empty_like(parameter, device="meta"))
+            if self.device.type == "cuda":  # what the copy and the cache were in, in one piece for the update
+                torch.cuda.empty_cache()
 
     def full_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(name, full tensor) of the HF model's parameters, tied ones once; a collective, in the same order
@@ -221,16 +221,9 @@ class Engine(Processes):
 
 
 def _empty_model(hf_config: Any, dtype: torch.dtype) -> PreTrainedModel:
-    """The architecture without memory for its parameters, in evaluation mode.
-
-    Raises:
-        ConfigError: it is not a causal language model.
-    """
-    try:
-        with init_empty_weights(include_buffers=False):
-            model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
-    except ValueError as error:
-        raise ConfigError(f"model: {' '.join(str(error).split())[:300]}") from error
+    """The architecture without memory for its parameters, in evaluation mode."""
+    with init_empty_weights(include_buffers=False):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(hf_config, dtype=dtype)
     return model.eval()
 
 

@@ -6,7 +6,6 @@ all that the model does between its tokens and its logits, which no list of name
 before any weights are loaded, and a path that does not give the same numbers is not taken.
 """
 
-import contextlib
 import copy
 import logging
 import math
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from dapo_ref.data import Problem
-from dapo_ref.errors import ConfigError
+from dapo_ref.errors import ConfigError, one_line
 from dapo_ref.policy.batching import collate, microbatches
 from dapo_ref.policy.logprobs import Policy
 from dapo_ref.types import Batch, Group, Rollout
@@ -31,6 +30,7 @@ TOLERANCE = 1e-3
 """Nats, in float32: rounding stays below 1e-4, what a model does beside a plain head is above 1e-2."""
 VOCABULARY = 96
 MOST_LAYERS = 12
+MOST_PARAMETERS = 10**9
 SHORT_POSITIONS = 24
 """Where a shrunken model's long rotary factors begin: some of the rows are longer, some are not."""
 
@@ -104,7 +104,9 @@ def text_architecture(hf_config: Any) -> tuple[type[PreTrainedModel], Any]:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(hf_config)
     except Exception as error:  # of any model's code
-        raise ConfigError(f"model: type {hf_config.model_type!r} cannot be built: {_line(error)}") from error
+        raise ConfigError(
+            f"model: type {hf_config.model_type!r} cannot be built: {one_line(error)}"
+        ) from error
     config = model.config
     others = [name for name in config.sub_configs if name not in ("text_config", "decoder")]
     if others:
@@ -128,7 +130,7 @@ def try_paths(hf_config: Any, dtype: torch.dtype, num_positions: int = 0) -> Ite
             truth, seen_ahead = _own_logprobs(model, batch)
         except Exception as error:
             raise ConfigError(
-                f"model: model type {hf_config.model_type!r} does not run on tokens alone: {_line(error)}"
+                f"model: model type {hf_config.model_type!r} does not run on tokens alone: {one_line(error)}"
             ) from error
         if seen_ahead > TOLERANCE:
             raise ConfigError(
@@ -153,7 +155,7 @@ def _try(model: PreTrainedModel, path: Path, batch: Batch, truth: list[Tensor], 
                     path, found, f"off by {found:.2g} nats in {dtype}, the model itself by {own:.2g}"
                 )
     except Exception as error:  # of any model's code: a path that fails is not taken
-        return Trial(path, math.inf, _line(error))
+        return Trial(path, math.inf, one_line(error))
     return Trial(path, difference if math.isfinite(difference) else math.inf)
 
 
@@ -233,6 +235,7 @@ def small_model(model_class: Any, hf_config: Any, num_positions: int = 0) -> Pre
     for narrow in (True, False):  # some widths depend on each other: then only layers and vocabulary shrink
         try:
             config = shrunken(hf_config, narrow, num_positions)
+            _require_small(model_class, config)
             model: PreTrainedModel = model_class._from_config(config, dtype=torch.float32).eval()
             fill(model)
             with torch.no_grad():
@@ -241,8 +244,15 @@ def small_model(model_class: Any, hf_config: Any, num_positions: int = 0) -> Pre
         except Exception as error:
             problem = error
     raise ConfigError(
-        f"model: no small model of type {hf_config.model_type!r}: {_line(problem)}"
+        f"model: no small model of type {hf_config.model_type!r}: {one_line(problem)}"
     ) from problem
+
+
+def _require_small(model_class: Any, config: Any) -> None:
+    with torch.device("meta"):
+        count = sum(p.numel() for p in model_class._from_config(config, dtype=torch.float32).parameters())
+    if count > MOST_PARAMETERS:
+        raise ValueError(f"{count / 1e9:.1f} billion parameters with few layers")
 
 
 def shrunken(hf_config: Any, narrow: bool, num_positions: int) -> Any:
@@ -296,10 +306,11 @@ def _factor(config: Any) -> int:
     heads = getattr(config, "num_attention_heads", None)
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     width = getattr(config, "hidden_size", None)
-    if not all(isinstance(x, int) for x in (heads, kv_heads, width)):
+    if not (isinstance(heads, int) and isinstance(kv_heads, int) and isinstance(width, int)):
         return 1
-    factor = math.gcd(heads, kv_heads) if kv_heads > 1 else heads  # type: ignore[arg-type, operator]
-    factors = [f for f in range(1, factor + 1) if factor % f == 0 and width % f == 0 and width // f >= 128]  # type: ignore[operator]
+    factor = math.gcd(heads, kv_heads) if kv_heads > 1 else heads
+    possible = range(1, factor + 1)
+    factors = [f for f in possible if factor % f == 0 and width % f == 0 and width // f >= 128]
     return max(factors, default=1)
 
 
@@ -391,9 +402,3 @@ def _say_what_it_costs(trial: Trial, hf_config: Any) -> None:
         )
     if not trial.path.packed:
         log.info("model type %r is computed with padded rows, each prompt once a response", kind)
-
-
-def _line(error: BaseException | None) -> str:
-    with contextlib.suppress(Exception):
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-    return type(error).__name__

@@ -40,6 +40,7 @@ def exit_code(run: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
     if isinstance(sys.stdout, TextIOWrapper):  # a locale without a character must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
+    logging.getLogger("huggingface_hub").propagate = False  # it prints its lines itself
     try:
         return run(argv) or 0
     except UserError as error:

@@ -79,6 +79,9 @@ class StepMetrics:
             "sampling/rounds": buffer.rounds,
             "tokens/generated": sum(lengths),
         }
+        if own := [rollout.own for rollout in rollouts if rollout.own]:
+            self.rollout["reward/failed"] = sum(bool(o.failure) and not o.timed_out for o in own)
+            self.rollout["reward/timed_out"] = sum(o.timed_out for o in own)
         self.rollout |= {f"verdict/{status}_frac": statuses.count(status) / count for status in Status}
 
     def add_old_policy(self, micro: MicroBatch, entropy: Tensor) -> None:

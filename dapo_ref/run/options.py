@@ -31,7 +31,8 @@ class Options:
     max_response_length: int | None = option(None, "generation cap in tokens")
     rollout_batch_size: int | None = option(None, "responses generated at once by a process")
     rollout_kv_tokens: int | None = option(
-        None, "rows × columns in a process's cache; 0: what the free memory of a GPU holds"
+        None, "rows × columns in a process's cache; 0: what a GPU's free memory holds"
     )
     precision: Literal["bf16", "fp32"] | None = option(None, "of weights and activations")
+    reward_function: str | None = option(None, "FILE.py:NAME, yours, in place of the verifier")
     seed: int | None = option(None, "of sampling; default: the run's, else 0")

@@ -28,19 +28,12 @@ _SETS = BRACKETED | {"set", "cup", "cap", "setminus", "builder"}
 
 
 class Comparison:
-    """One comparison of an answer with a reference.
-
-    Args:
-        symbolic: whether sympy may run here; if not, needing it raises `NeedsSymbolicError`.
-
-    Attributes:
-        stage: what decided last: `structure`, `exact` or `sympy`.
-    """
+    """One comparison of an answer with a reference."""
 
     def __init__(self, symbolic: bool) -> None:
-        self.symbolic = symbolic
+        self.symbolic = symbolic  # whether sympy may run here; if not, needing it raises `NeedsSymbolicError`
         self.count = 0
-        self.stage = "structure"
+        self.stage = "structure"  # what decided last: this, `exact` or `sympy`
 
     def same(self, a: Node, r: Node) -> bool:
         """Whether two values are equivalent; `a` is the answer's, `r` the reference's."""

@@ -43,9 +43,7 @@ class ExpressionParser:
         self.side_start = 0  # where the side of a relation, or the element of a list, began
 
     def bracketed(self, token: Token) -> Node:
-        raise NotImplementedError
-
-    def environment(self, name: str) -> Node:
+        """What a bracket or an environment opens; `Parser` has it."""
         raise NotImplementedError
 
     def peek(self, offset: int = 0) -> Token:
@@ -91,7 +89,8 @@ class ExpressionParser:
             nested += name not in ("add", "mul")
             if nested > MAX_DEPTH:
                 raise TooBigError("a row of quotients")
-            if op == "" and self.number_follows() and last.op not in ("pow", "fact"):
+            number_next = self.sees("num") or (self.sees("open", "{") and self.sees("num", None, 1))
+            if op == "" and number_next and last.op not in ("pow", "fact"):
                 raise UnparsableError("two numbers side by side")  # 2^6 3^5 and 3! 5 are products
             self.pos += op != ""
             last = self.expression(binding)
@@ -117,9 +116,6 @@ class ExpressionParser:
             return self.bars == 0
         return token.kind in ATOMS and token.text != "pmod"
 
-    def number_follows(self) -> bool:
-        return self.sees("num") or (self.sees("open", "{") and self.sees("num", None, 1))
-
     def modulus_follows(self) -> bool:
         return self.sees("open", "(") and self.sees("op", "mod", 1)
 
@@ -128,15 +124,20 @@ class ExpressionParser:
         after_value = self.peek(-1).kind in ("num", "close", "const", "text")
         if start != self.side_start or not after_value or symbols(left):
             return False
-        index = letters = 0
-        while self.peek(index).kind not in SIDE_ENDS or self.peek(index).text == "}":
-            kind, text, _ = self.peek(index)
-            letters += kind == "id"
-            fits = text in vocabulary.LETTER_UNITS if kind == "id" else kind == "text" or text in "^/23{}*-1"
-            if not fits or (index == 0 and text == "{"):
-                return False
-            index += 1
-        return letters > 0
+        rest, unit = self.rest_as_unit()
+        return unit is not None and any(token.kind == "id" for token in rest)
+
+    def rest_as_unit(self) -> tuple[list[Token], str | None]:
+        """The tokens up to the end of this side, and the unit that they spell; None if they spell none."""
+        depth, rest = 0, []
+        for token in self.tokens[self.pos :]:
+            depth += {"{": 1, "}": -1}.get(token.text, 0)
+            ends = token.kind in SIDE_ENDS and token.text != "}"
+            if depth < 0 or (ends and not depth) or token.text == ":":
+                break
+            rest.append(token)
+        plain = all(token.kind in ("text", "id", "cur", "num", "op", "open", "close") for token in rest)
+        return rest, vocabulary.unit(" ".join(token.text for token in rest)) if plain else None
 
     def operand(self) -> Node:
         """A value with the signs before and the marks after it: −x, 5!, 30°, 28%."""
@@ -181,8 +182,6 @@ class ExpressionParser:
                 return self.function(_ALIASES.get(token.text, token.text))
             case "macro":
                 return self.macro(token.text)
-            case "begin":
-                return self.environment(token.text)
         return self.bracketed(token)
 
     def number_words(self) -> Node:

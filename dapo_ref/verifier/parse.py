@@ -5,11 +5,10 @@ of operators and functions and refuse everything else.
 """
 
 import re
-from collections import Counter
 from functools import partial
 
 from dapo_ref.verifier import vocabulary
-from dapo_ref.verifier.expression import BRACKETS, SIDE_ENDS, ExpressionParser
+from dapo_ref.verifier.expression import BRACKETS, ExpressionParser
 from dapo_ref.verifier.textual import to_ascii_math
 from dapo_ref.verifier.tokens import Token, tokenize
 from dapo_ref.verifier.tree import (
@@ -118,7 +117,8 @@ class Parser(ExpressionParser):
             empty = words.replace(" ", "") in vocabulary.NO_SOLUTION
             return Node("set", ()) if empty else Node("text", (words,))
         self.side_start = self.pos
-        dollar = self.sees("cur", "$") or (self.sees("cur", "$", 1) and self.sees("op"))
+        signed = self.sees("op")
+        currency = vocabulary.unit(self.peek(signed).text) if self.sees("cur", None, signed) else ""
         node = self.expression()
         if self.accept("macro", "pmod"):
             return Node("congruent", (node, self.argument()))
@@ -128,60 +128,34 @@ class Parser(ExpressionParser):
             self.expect("close", ")")
             return node
         node = self.with_unit(node)
-        return Node("unit", (node, Node("text", ("dollar",)))) if dollar and node.op != "unit" else node
+        return Node("unit", (node, Node("text", (currency,)))) if currency and node.op != "unit" else node
 
     def with_unit(self, value: Node) -> Node:
-        """Read the rest of this side as a unit.
-
-        Raises:
-            UnparsableError: it is anything else, such as `halves`, `(wrong)` or `below zero`.
-        """
-        powers: Counter[str] = Counter()
+        """Read the rest of this side: degrees, a percent sign, `million`, a unit; UnparsableError at more."""
         node, first, start = value, self.peek(), self.pos
-        last, sign, dimension = "", 1, 1
-        while self.peek().kind not in SIDE_ENDS and not self.sees("op", ":"):
-            kind, text, _ = self.next()
-            word = vocabulary.singular(text)
-            if kind == "deg" and node.op != "deg" and not powers:
-                node = self.degrees(node)
+        while True:
+            kind, text, _ = self.peek()
+            if kind == "deg" and node.op != "deg":
+                node = Node("deg", (node,))
             elif (kind, text) == ("op", "%") and node.op != "percent":
                 node = Node("percent", (node,))
-            elif (kind, text) == ("op", "^") and last:
-                powers[last] += sign * (self.unit_power() - 1)
-            elif (kind, text) == ("op", "/") or word == "per":
-                sign = -1
-            elif (kind, text) == ("op", "*") and powers:
-                continue
-            elif kind == "text" and word in vocabulary.SCALES and not powers:
-                node = joined("mul", num(vocabulary.SCALES[word]), node)
-            elif word in vocabulary.DIMENSION_WORDS and self.sees("text"):
-                dimension = vocabulary.DIMENSION_WORDS[word]
-            elif word in vocabulary.AFTER_DIMENSION and last:
-                powers[last] *= vocabulary.AFTER_DIMENSION[word]
+            elif kind == "text" and vocabulary.singular(text) in vocabulary.SCALES:
+                node = joined("mul", num(vocabulary.SCALES[vocabulary.singular(text)]), node)
             else:
-                last = unit_name(kind, text)
-                powers[last] += sign * dimension
-                dimension = 1
-        name = unit_text(powers)
-        if not name:
-            return node
+                break
+            self.pos += 1
+        rest, unit = self.rest_as_unit()
+        if unit is None:
+            raise UnparsableError(f"{' '.join(token.text for token in rest)[:40]!r} is not a unit")
+        self.pos += len(rest)
         as_product = first.kind == "id" and self.pos == start + 1  # 3s may be 3 times s
         product = (joined("mul", value, Node("sym", (first.text,))),) if as_product else ()
-        return Node("unit", (node, Node("text", (name,)), *product))
-
-    def unit_power(self) -> int:
-        """The exponent of `cm^2`, `cm^{2}` or `s^{-1}`."""
-        braced = self.accept("open", "{")
-        sign = -1 if self.accept("op", "-") else 1
-        power = self.next()
-        if power.text not in ("1", "2", "3", "4"):
-            raise UnparsableError("a power of a unit")
-        if braced:
-            self.expect("close", "}")
-        return sign * int(power.text)
+        return Node("unit", (node, Node("text", (unit,)), *product)) if unit else node
 
     def bracketed(self, token: Token) -> Node:
-        """What stands between two brackets: a grouped value, or a tuple, interval or set."""
+        """What stands between two brackets: a grouped value, or a tuple, interval, set or matrix."""
+        if token.kind == "begin":
+            return self.environment(token.text)
         outer = self.bars, self.side_start, self.in_set
         self.in_set = token.text == "{}"
         self.bars = int(self.in_set or token.kind == "bar")
@@ -226,28 +200,6 @@ class Parser(ExpressionParser):
         return Node("det", (matrix,)) if name == "vmatrix" else matrix
 
 
-def unit_name(kind: str, text: str) -> str:
-    """The name of one unit in the tables."""
-    if kind == "cur":
-        return "dollar" if text == "$" else text
-    if kind == "op" and text == "'":
-        return "foot"
-    if kind == "id" and text in vocabulary.LETTER_UNITS:
-        return vocabulary.MEASURES[text.lower()]
-    if kind == "text" and vocabulary.is_unit_word(text):
-        return vocabulary.MEASURES.get(vocabulary.singular(text), "counted")
-    raise UnparsableError(f"{text!r} is not a unit")
-
-
-def unit_text(powers: Counter[str]) -> str:
-    """One name for a unit, `cm^2` or `hour^-1 mile^1`; empty when it only counts things."""
-    for name, parts in (("mph", ("mile", "hour")), ("kph", ("km", "hour"))):
-        if powers.pop(name, 0):
-            powers.update({parts[0]: 1, parts[1]: -1})
-    named = (f"{name}^{power}" for name, power in sorted(powers.items()) if power)
-    return "" if "counted" in powers else " ".join(named)
-
-
 def choose_signs(node: Node) -> Node:
     """Write ± as two values, flattening them into the list or set they stand in; ∓ takes the other sign."""
     if not contains(node, "pm", "mp"):
@@ -268,18 +220,10 @@ def choose_signs(node: Node) -> Node:
 
 
 def parse(text: str) -> Node:
-    """Parse an answer or a reference.
+    """The tree of a bare answer or reference, plain or LaTeX; nothing has been computed but literals.
 
-    Args:
-        text: the bare answer, plain or LaTeX, dollar signs and boxes allowed.
-
-    Returns:
-        Its tree, with ± written out; nothing has been computed but literals. Where a comma can be read in two
-        ways the tree is `either` of a number and a list, for the other side to choose from.
-
-    Raises:
-        UnparsableError: not in the grammar.
-        TooBigError: beyond a bound on length, depth or digits.
+    ± is written out. Where a comma can be read in two ways the tree is `either` of a number and a list, for
+    the other side to choose from. Raises UnparsableError, and TooBigError beyond a bound.
     """
     text = to_ascii_math(text)
     node = choose_signs(Parser(tokenize(text)).whole())

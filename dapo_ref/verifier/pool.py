@@ -1,35 +1,20 @@
 """Verdicts on responses; the cases that only sympy decides go to processes that can be killed.
 
-Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline that
-this side keeps from the moment of dispatch. A worker past its deadline is killed and replaced: its case is
-one `timeout`. No signal handlers, threads or executors are involved on this side, so it works in any thread
-and under any launcher; a pool may be shared by threads, which then take turns.
+Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline. A
+worker past its deadline is killed and replaced (`workers.py`): its case is one `timeout`.
 """
 
-import contextlib
-import json
 import os
-import select
-import subprocess
-import sys
-import threading
-import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
 
 from dapo_ref.verifier.decide import compare
 from dapo_ref.verifier.extract import extract_answer
 from dapo_ref.verifier.verdict import NeedsSymbolicError, Status, Verdict
+from dapo_ref.verifier.workers import WorkerPool
 
 CACHE_SIZE = 65_536
-TASKS_PER_WORKER = 2_000  # then it is replaced, so that nothing it leaks adds up
-MAX_FAILED_STARTS = 3  # in a row
-START_SECONDS = 120.0  # to load sympy on a busy machine
-_ROOT = str(Path(__file__).resolve().parents[2])
-# Not multiprocessing: it would run the parent's main module again, and load torch.
 _LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from dapo_ref.verifier.worker import main; "
 _LAUNCH += "main(int(sys.argv[2]), float(sys.argv[3]))"
 
@@ -42,20 +27,7 @@ class Ticket:
     verdict: Verdict | None = None
 
 
-@dataclass(eq=False)
-class _Worker:
-    """One process as seen from here. It is ready once it has said so."""
-
-    process: subprocess.Popen[str]
-    tasks: IO[str]
-    replies: IO[str]
-    deadline: float
-    ready: bool = False
-    task: tuple[str, str] | None = None
-    tasks_done: int = 0
-
-
-class VerifierPool:
+class VerifierPool(WorkerPool):
     """Judges responses; at most `workers` processes run sympy.
 
     Args:
@@ -64,36 +36,20 @@ class VerifierPool:
         memory_mb: address space of a worker.
         boxed: whether a box marks an answer where no `Answer:` line does.
 
-    Attributes:
-        counts: verdicts by status, and `killed`, `died`, `cache_hits`.
-
-    Raises:
-        ValueError: a size that is not positive.
-        RuntimeError: from any method after `close`, or when workers cannot be started.
+    `counts` has verdicts by status, and `killed`, `died`, `cache_hits`. Raises ValueError at a size that is
+    not positive, RuntimeError after `close` and when workers cannot be started.
     """
 
     def __init__(
         self, workers: int = 1, timeout_s: float = 5.0, memory_mb: int = 1024, boxed: bool = True
     ) -> None:
-        if workers < 1 or timeout_s <= 0 or memory_mb < 1:
-            raise ValueError("workers, timeout_s and memory_mb have to be positive")
-        self.workers = workers
-        self.timeout_s = timeout_s
-        self.memory_mb = memory_mb
+        super().__init__(_LAUNCH, workers, timeout_s, memory_mb)
         self.boxed = boxed
-        self.counts: Counter[str] = Counter()
-        self._lock = threading.RLock()
-        self._running: list[_Worker] = []
         self._pending: dict[tuple[str, str], list[Ticket]] = {}  # who waits for a task, oldest first
         self._cache: OrderedDict[tuple[str, str], Status] = OrderedDict()
-        self._failed_starts = 0
-        self._closed = False
 
     def __enter__(self) -> "VerifierPool":
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def judge_many(self, pairs: Iterable[tuple[str, str]]) -> list[Verdict]:
         """Verdicts for (response, reference) pairs, in their order."""
@@ -132,18 +88,9 @@ class VerifierPool:
     def result(self, ticket: Ticket) -> Verdict:
         """Wait for one ticket; meanwhile every other worker is served too."""
         with self._lock:
-            while ticket.verdict is None:
-                if self._closed:
-                    raise RuntimeError("the pool was closed before this verdict")
-                self._advance(wait=True)
+            self._wait(lambda: ticket.verdict is not None)
+            assert ticket.verdict is not None
             return ticket.verdict
-
-    def close(self) -> None:
-        """End all processes. Safe to call twice."""
-        with self._lock:
-            self._closed = True
-            for worker in list(self._running):
-                self._discard(worker)
 
     # The rest runs under the lock.
 
@@ -159,83 +106,14 @@ class VerifierPool:
             if len(self._cache) > CACHE_SIZE:
                 self._cache.popitem(last=False)
 
-    def _advance(self, wait: bool) -> None:
-        """Start workers, hand out tasks, take in results, and kill what is past its deadline."""
-        while len(self._running) < min(self.workers, len(self._pending)):
-            self._start()
-        self._dispatch()
-        busy = [worker for worker in self._running if worker.task or not worker.ready]
-        timeout = 0.0
-        if wait and busy:
-            timeout = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
-        readable, _, _ = select.select([worker.replies for worker in busy], [], [], timeout)
-        for worker in busy:
-            if worker.replies in readable:
-                self._receive(worker)
-            elif time.monotonic() >= worker.deadline:
-                self._lose(worker, killed=True)
-        self._dispatch()
+    def _message(self, task: tuple[str, str]) -> object:
+        return task
 
-    def _start(self) -> None:
-        command = [sys.executable, "-P", "-c", _LAUNCH, _ROOT, str(self.memory_mb), str(self.timeout_s)]
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        deadline = time.monotonic() + START_SECONDS
-        self._running.append(_Worker(process, process.stdin, process.stdout, deadline))
+    def _replied(self, task: tuple[str, str], line: str) -> None:
+        self._finish(task, Status(line))
 
-    def _dispatch(self) -> None:
-        under_way = {worker.task for worker in self._running}
-        for worker in self._running:
-            task = next((key for key in self._pending if key not in under_way), None)
-            if task and worker.ready and worker.task is None:
-                worker.task = task
-                under_way.add(task)
-                worker.deadline = time.monotonic() + self.timeout_s
-                # If it died idle, its output reads as ended, and the task is settled there.
-                with contextlib.suppress(OSError):
-                    print(json.dumps(task), file=worker.tasks, flush=True)
-
-    def _receive(self, worker: _Worker) -> None:
-        line = worker.replies.readline().strip()
-        if not line:
-            self._lose(worker, killed=False)
-        elif worker.task is None:
-            worker.ready = True
-            self._failed_starts = 0
-        else:
-            self._finish(worker.task, Status(line))
-            worker.task = None
-            worker.tasks_done += 1
-            if worker.tasks_done >= TASKS_PER_WORKER:
-                self._discard(worker)
-
-    def _lose(self, worker: _Worker, killed: bool) -> None:
-        """Give a lost worker's task its verdict; a new worker is started when one is next needed.
-
-        Raises:
-            RuntimeError: workers keep failing to start.
-        """
-        self._discard(worker)
-        self.counts["killed" if killed else "died"] += 1
-        if worker.task is not None:
-            self._finish(worker.task, Status.TIMEOUT if killed else Status.TOO_BIG)
-        elif not worker.ready:
-            self._failed_starts += 1
-            if self._failed_starts >= MAX_FAILED_STARTS:
-                self.close()
-                raise RuntimeError("verifier workers cannot be started")
-
-    def _discard(self, worker: _Worker) -> None:
-        self._running.remove(worker)
-        worker.process.kill()
-        worker.process.communicate()  # closes both pipes and waits
+    def _lost(self, task: tuple[str, str], killed: bool) -> None:
+        self._finish(task, Status.TIMEOUT if killed else Status.TOO_BIG)
 
 
 _shared: dict[int, VerifierPool] = {}  # by process id: a forked process must not use its parent's worker
@@ -247,15 +125,10 @@ def shared_pool() -> VerifierPool:
 
 
 def judge(response: str, reference: str, *, boxed: bool = True) -> Verdict:
-    """Decide one response; sympy runs in a process of its own, started when first needed.
+    """Decide one response, given without its prompt; no text raises.
 
-    Args:
-        response: the response alone, without the prompt.
-        reference: the reference answer.
-        boxed: whether a box marks an answer where no `Answer:` line does.
-
-    Returns:
-        The verdict. No text raises.
+    `boxed`: whether a box marks an answer where no `Answer:` line does. Sympy runs in a process of its own,
+    started when first needed.
     """
     pool = shared_pool()
     return pool.result(pool.submit_answer(extract_answer(response, boxed=boxed), reference))

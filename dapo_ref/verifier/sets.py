@@ -22,11 +22,7 @@ _SOLVED = frozenset(("rel", "ops", "num", "sym", "add", "mul", "neg", "div", "ab
 
 
 def interval(low: Any, high: Any, left_open: bool, right_open: bool) -> Any:
-    """An interval that has elements.
-
-    Raises:
-        UndefinedError: its ends are not real or not in order.
-    """
+    """An interval that has elements; UndefinedError if its ends are not real or not in order."""
     if not (low.is_extended_real and high.is_extended_real) or low == high or (high - low).is_negative:
         raise UndefinedError("not an interval")
     return sympy.Interval(low, high, left_open, right_open)
@@ -40,13 +36,8 @@ def ray(op: str, bound: Any) -> Any:
 
 
 def to_set(node: Node) -> Any:
-    """The sympy set that a node denotes.
-
-    Raises:
-        UnparsableError: it denotes none.
-        UndefinedError, TooBigError: from its elements.
-    """
-    of_values = all(map(is_expression, node.args)) if node.op == "set" or node.op in BRACKETED else False
+    """The sympy set that a node denotes; UnparsableError if it denotes none."""
+    of_values = node.op in BRACKETED | {"set"} and all(map(is_expression, node.args))
     if node.op == "sym" and node.args[0] in _SETS:
         return _SETS[node.args[0]]
     if node.op == "set" and of_values:

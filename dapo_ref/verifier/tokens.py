@@ -10,14 +10,7 @@ from typing import NamedTuple
 
 from dapo_ref.verifier import vocabulary
 from dapo_ref.verifier.textual import brace_pairs
-from dapo_ref.verifier.verdict import (
-    MAX_BITS,
-    MAX_CHARS,
-    MAX_DEPTH,
-    MAX_TOKENS,
-    TooBigError,
-    UnparsableError,
-)
+from dapo_ref.verifier.verdict import MAX_BITS, MAX_CHARS, MAX_DEPTH, MAX_TOKENS, TooBigError, UnparsableError
 
 
 class Token(NamedTuple):
@@ -69,11 +62,7 @@ _OUT_OF = re.compile(r"\s+of\s+(?=\d)")
 
 
 def number(raw: str) -> Fraction:
-    """Read a decimal literal, `0.1(6)` included, exactly; `MAX_CHARS` bounds its digits below int()'s 4300.
-
-    Raises:
-        TooBigError: a power of ten beyond `MAX_BITS`.
-    """
+    """Read a decimal literal, `0.1(6)` included, exactly; TooBigError at a power of ten beyond `MAX_BITS`."""
     if raw.endswith(")"):
         start, _, period = raw[:-1].partition("(")
         shift = len(start.partition(".")[2])
@@ -186,6 +175,8 @@ class _Tokenizer:
             self.emit("op", "/")
         elif after_value and word in vocabulary.AFTER_VALUE:
             self.emit(*vocabulary.AFTER_VALUE[word])
+        elif kind == "func" and after_value and not self.text[self.pos :].strip(" .$"):
+            self.emit("text", word)  # 30 sec; without an argument it is no function
         elif kind and (kind != "sep" or self.tokens or self.prose):
             self.emit(kind, text)
         elif word in vocabulary.GREEK and len(word) > 2:
@@ -281,23 +272,15 @@ class _Tokenizer:
         inner.space, self.space = space, False
         inner.run()
         kinds = {token.kind for token in self.tokens[first:]}
-        if not kinds or not kinds <= {"text", "sep", "op", "deg", "func"}:
+        if not kinds or not kinds <= {"text", "sep", "op", "deg", "func", "cur"}:
             self.tokens.insert(first, Token("open", "{", space))
             self.emit("close", "}")
 
 
 def tokenize(text: str) -> list[Token]:
-    """Split an answer or a reference into tokens.
+    """Split what `to_ascii_math` returned into tokens; nothing is computed yet.
 
-    Args:
-        text: what `to_ascii_math` returned.
-
-    Returns:
-        At most `MAX_TOKENS` tokens; nothing is computed yet.
-
-    Raises:
-        UnparsableError: a character or command outside the grammar.
-        TooBigError: more than `MAX_CHARS` characters, or too many tokens.
+    Raises UnparsableError at what is outside the grammar, TooBigError beyond `MAX_CHARS` or `MAX_TOKENS`.
     """
     if len(text) > MAX_CHARS:
         raise TooBigError("too long")

@@ -22,7 +22,7 @@ class Node(NamedTuple):
 LEAVES = frozenset(("num", "sym", "const", "text", "ops"))
 BRACKETED = frozenset(("()", "[]", "(]", "[)"))
 STRUCTURES = frozenset(
-    ("text", "list", "set", "ratio", "clock", "cup", "cap", "setminus", "builder", "rel", "unit")
+    ("ops", "text", "list", "set", "ratio", "clock", "cup", "cap", "setminus", "builder", "rel", "unit")
 )
 ARITHMETIC = frozenset(
     ("add", "mul", "neg", "div", "pow", "root", "fact", "binom", "abs", "floor", "ceil", "mod", "deg", "log")

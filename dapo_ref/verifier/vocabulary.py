@@ -1,5 +1,8 @@
 """The fixed vocabulary of the grammar: commands, functions, units, number words. New notation starts here."""
 
+import re
+from collections import Counter
+
 
 def words(text: str) -> frozenset[str]:
     """The blank-separated words of a table."""
@@ -114,17 +117,18 @@ LETTER_UNITS = words("m g s h L l N J W V K A")
 # What a word after a value may be. A measure has one name, so that two different ones can be told apart …
 _MEASURES = """
     cm centimeter centimetre 厘米 | mm millimeter millimetre 毫米 | nm nanometer | dm decimeter
-    km kilometer kilometre 千米 公里 км | m meter metre 米 метр | inch in | foot ft feet
+    km kilometer kilometre 千米 公里 км | m meter metre 米 метр | inch in | foot ft feet '
     yard yd | mile mi
     acre | hectare ha | second s sec 秒 | minute min 分钟 分鐘 минут | ms | week 周 semaine woche semana
     hour h hr 小时 小時 時間 heure stunde stunden hora часов | day 天 jour tage días
     month 个月 個月 mois monat monate | year yr 年 jahr jahre año лет
     gram g 克 | kg kilogram kilo 千克 公斤 кг | mg milligram | pound lb | ounce oz | ton tonne 吨
     L l liter litre 升 | mL milliliter millilitre 毫升 | gallon gal | quart qt | pint
-    dollar usd buck 美元 | cent ct penny pennie | euro eur 欧元 | yuan rmb 元 | rupee rs | yen 円 | won 원
-    peso | N newton | J joule | W watt | kW | V volt | K kelvin | A ampere amp | Hz hertz | kWh | mol mole
+    dollar usd buck $ 美元 | cent ct penny pennie ¢ | euro eur € 欧元 | yuan rmb 元 | rupee rs inr ₹
+    yen ¥ 円 | won ₩ 원 | peso | N newton | J joule | W watt | kW | V volt | K kelvin | A ampere amp
+    Hz hertz | kWh | mol mole
     calorie cal | mph | kph kmh | rpm | rad radian | MB megabyte | GB gigabyte | bit | byte
-    celsius | fahrenheit | pascal pa | ohm | рубль рублей
+    celsius | fahrenheit | pascal pa | ohm | рубль рублей ₽ | £
 """
 MEASURES = {
     spelling: names.split()[0]
@@ -158,10 +162,14 @@ COUNTED = words("""
     watermelon pumpkin
     个 個 颗 只 隻 本 条 條 张 張 人 名 位 岁 歲 次 回 种 種
     块 塊 枚 页 頁 件 台 辆 棵 朵 瓶 盒 袋 包 双 杯 碗 通り 개 명 마리
-    personne élève fois euros personen stück kinder persona persone niño personas vez veces человек
+    personne élève fois personen stück kinder persona persone niño personas vez veces человек
 """)
-DIMENSION_WORDS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-AFTER_DIMENSION = {"squared": 2, "cubed": 3}
+COMPOUND = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
+DIMENSIONS = {"": 1, "square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
+_UNIT_FACTOR = re.compile(
+    r"(?:((?i:square|sq|cubic|cu)) )?([^\s/*^{}]+)(?: \^ (?:\{ )?(- )?([1-4])(?: \})?)?"
+    r"(?: ((?i:squared|cubed)))?(?: \*)?(?: |$)"
+)
 
 SCALES = {"hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6, "crore": 10**7}
 SCALES |= {"billion": 10**9, "trillion": 10**12}
@@ -197,4 +205,22 @@ def singular(word: str) -> str:
 
 def is_unit_word(word: str) -> bool:
     """Whether a word may follow a value without changing it."""
-    return singular(word) in MEASURES or singular(word) in COUNTED or word.casefold() in DIMENSION_WORDS
+    return singular(word) in MEASURES or singular(word) in COUNTED or word.casefold() in DIMENSIONS
+
+
+def unit(text: str) -> str | None:
+    """One name for a unit, `cm^2` or `hour^-1 mile^1`: empty when it only counts things, None for anything
+    else, such as `halves` or `( wrong )`. Words and signs of `text` stand apart."""
+    powers: Counter[str] = Counter()
+    for k, part in enumerate(re.split(r" ?(?:/|\bper\b) ?", text)):
+        if _UNIT_FACTOR.sub("", part):
+            return None
+        for before, word, minus, power, after in _UNIT_FACTOR.findall(part):
+            name = MEASURES.get(singular(word), "counted" if singular(word) in COUNTED else "")
+            if not name or (re.fullmatch("[A-Za-z]", word) and word not in LETTER_UNITS):
+                return None
+            exponent = DIMENSIONS[before.casefold()] * DIMENSIONS[after.casefold()] * int(power or 1)
+            sign = -1 if bool(k) != bool(minus) else 1
+            powers.update({name: sign * exponent * p for name, p in COMPOUND.get(name, {name: 1}).items()})
+    named = (f"{name}^{power}" for name, power in sorted(powers.items()) if power)
+    return "" if "counted" in powers else " ".join(named)

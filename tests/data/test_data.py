@@ -361,7 +361,7 @@ def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     file = f"{tmp_path}/gone.jsonl"
-    assert refusal(file).startswith(f"{file}: no such file; data is a JSONL or parquet file")
+    assert refusal(file).startswith(f"{file}: no such file; data is a JSONL, JSON, CSV or parquet file")
     assert refusal("data/gone.parquet").startswith("data/gone.parquet: no such file; data is")
     assert refusal("tiny:dev").startswith("tiny:dev: no such file; data is")
 
@@ -634,7 +634,7 @@ def test_real_data_sets_load_and_verify(name: str, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("content", "found"), [("question,answer\n1 + 1,2\n", "'question,answer'"), ('[\n{"a": 1}\n]\n', r"'\['")]
+    ("content", "found"), [("question,answer\n1 + 1,2\n", "'question,answer'"), ("[1,\n2\n]\n", r"'\[1,'")]
 )
 def test_a_table_or_a_list_in_place_of_lines_is_shown_by_its_first_line(tmp_path, content, found) -> None:
     file = tmp_path / "data.json"

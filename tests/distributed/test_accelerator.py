@@ -4,6 +4,7 @@ import copy
 import re
 
 import pytest
+import torch
 from deepspeed.runtime import constants
 from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
@@ -156,3 +157,15 @@ def test_processes_of_mpi_know_their_rank(monkeypatch):
     accelerator._prepare_environment(on_gpu=False)
     environ = accelerator.os.environ
     assert (environ["RANK"], environ["WORLD_SIZE"], environ["LOCAL_RANK"]) == ("1", "2", "1")
+
+
+@pytest.mark.parametrize("name", ["", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_segments_of_gpu_memory_grow_where_nothing_else_is_set(monkeypatch, name):
+    told = []
+    monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", told.append)
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
+        monkeypatch.delenv(variable, raising=False)
+    if name:
+        monkeypatch.setenv(name, "max_split_size_mb:512")
+    accelerator._prepare_gpu()
+    assert told == ([] if name else ["expandable_segments:True"])

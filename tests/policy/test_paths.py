@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from dapo_ref.errors import ConfigError
+from dapo_ref.policy import paths
 from dapo_ref.policy.paths import Path, choose_path, shrunken
 
 LLAMA = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 256}
@@ -95,3 +96,9 @@ def test_a_model_of_several_kinds_of_input_is_refused():
 def test_what_is_no_causal_language_model_is_refused():
     with pytest.raises(ConfigError, match=r"type 't5' cannot be built: ValueError"):
         choose_path(T5Config(), torch.float32, True, 64)
+
+
+def test_a_copy_that_stays_large_is_refused_before_it_takes_memory(monkeypatch):
+    monkeypatch.setattr(paths, "MOST_PARAMETERS", 1000)
+    with pytest.raises(ConfigError, match=r"no small model of type 'llama': .* billion parameters"):
+        choose_path(LlamaConfig(**LLAMA), torch.float32, True, 64)

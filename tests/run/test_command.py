@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,6 +61,14 @@ def test_every_end_has_its_exit_code_and_tells_the_launcher(monkeypatch, tmp_pat
 
     assert exit_code(fail, []) == code
     assert json.loads(file.read_text(encoding="utf-8"))["message"].startswith(told)
+
+
+def test_what_the_hub_says_is_said_once(monkeypatch) -> None:
+    """A hub that cannot be reached is asked several times, each with a line, which stood there twice: its
+    package prints it, and so did the root of all loggers."""
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
+    exit_code(lambda argv: None, [])
+    assert not logging.getLogger("huggingface_hub").propagate
 
 
 def test_the_launcher_ends_with_the_usage_where_that_is_shown(monkeypatch, tmp_path: Path) -> None:

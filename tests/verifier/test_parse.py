@@ -151,7 +151,9 @@ def test_structures() -> None:
         *(
             ("2s", "second^1"),
             ("2 N", "N^1"),
-            ("\\$2", "dollar"),
+            ("\\$2", "dollar^1"),
+            ("€2", "euro^1"),
+            ("2 usd", "dollar^1"),
             ("2 dollars", "dollar^1"),
             ('2"', "inch^1"),
         ),

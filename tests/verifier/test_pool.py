@@ -13,6 +13,7 @@ import pytest
 
 from dapo_ref.verifier import Status, VerifierPool, is_equivalent, judge
 from dapo_ref.verifier import pool as pool_module
+from dapo_ref.verifier import workers as workers_module
 
 ROOT = str(Path(__file__).resolve().parents[2])
 PATIENCE = 60.0  # seconds, far beyond what a busy machine needs
@@ -117,7 +118,7 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pool_module, "_LAUNCH", "raise SystemExit(3)")
     with VerifierPool(workers=1) as pool, pytest.raises(RuntimeError, match="cannot be started"):
         pool.judge_many([symbolic_pair(2)])
-    assert pool.counts["died"] == pool_module.MAX_FAILED_STARTS
+    assert pool.counts["died"] == workers_module.MAX_FAILED_STARTS
 
 
 def test_a_busy_worker_without_a_parent_ends_by_its_own_alarm() -> None:
@@ -143,7 +144,7 @@ def test_the_shared_worker_of_judge_is_not_used_after_a_fork() -> None:
 
 
 def test_recycling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "TASKS_PER_WORKER", 3)
+    monkeypatch.setattr(workers_module, "TASKS_PER_WORKER", 3)
     with VerifierPool(workers=1, timeout_s=PATIENCE) as pool:
         pids = set()
         for k in range(2, 12):
