@@ -177,6 +177,7 @@ class Config:
     seed: int = option(0, "of data order and sampling")
     checkpoint_every: int = option(10, "rollout steps; the last step is always saved; 0 saves only the model")
     keep_checkpoints: int = option(2, "how many complete checkpoints stay")
+    keep_rollouts: int = option(0, "steps whose responses stay in rollouts/, the newest; 0 is all")
     on_checkpoint_error: Literal["stop", "continue"] = option(
         "stop", "a checkpoint cannot be written (a full disk, say): stop, or go on and try the next one"
     )
@@ -245,7 +246,8 @@ class Config:
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         not_negative = (
             "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate seed "
-            "clip_eps_high dual_clip evaluate_every record_tokens overlong_penalty_factor rollout_kv_tokens"
+            "clip_eps_high dual_clip evaluate_every record_tokens overlong_penalty_factor rollout_kv_tokens "
+            "keep_rollouts"
         )
         for name in not_negative.split():
             _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
@@ -441,6 +443,7 @@ LIST_KEYS = frozenset({"data", "data_weights", "eval_data"})
 FREE_KEYS = frozenset(
     {
         *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
+        "keep_rollouts",
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
         "reward_in_process",
         *("record_tokens", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),

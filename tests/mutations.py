@@ -690,6 +690,7 @@ MUTATIONS = {
         Mutation("broken checkpoint", "check_file(path / name, entry)", "pass"),
     ],
     "report/data.py": [
+        Mutation("compressed rollouts unseen", 'for end in ("jsonl.gz", "jsonl")', 'for end in ("jsonl",)'),
         Mutation("seed is a difference", '*(*OWN_KEYS, "seed",', "*(*OWN_KEYS,"),
         Mutation("kept groups miscounted", "kept += is_kept", "kept += 1"),
         Mutation("no bound", "if used > limit and shown:", "if False:"),
@@ -1477,7 +1478,7 @@ MUTATIONS = {
         Mutation(
             "a part of a group stays out", "                if room > 0:\n", "                if False:\n"
         ),
-        Mutation("the same part again", "index=item.index[room:]", "index=item.index"),
+        Mutation("another part", "index=item.index[room:]", "index=item.index[:-room]"),
         Mutation("wider rows not seen", "width = max(width, len(item.tokens))", "width = max(width, 1)"),
         Mutation("the longest put back", "argsort(descending=True, stable=True)", "argsort(stable=True)"),
         Mutation(
@@ -1613,7 +1614,15 @@ MUTATIONS = {
         Mutation(
             "bad updates without end", 'if len(list(folder.glob("step_*"))) < MAX_BAD_UPDATES:', "if True:"
         ),
-        Mutation("later rollouts stay", "                file.unlink()\n", "                pass\n"),
+        Mutation("later rollouts stay", "if _step_of(file) > step:", "if False:"),
+        Mutation(
+            "one step of responses more",
+            "if _step_of(file) <= step - keep:",
+            "if _step_of(file) < step - keep:",
+        ),
+        Mutation(
+            "responses go unasked", 'glob("rollouts/step_*") if keep else ()', 'glob("rollouts/step_*")'
+        ),
         Mutation("a file for a folder", "if self.path.exists() and not self.path.is_dir():", "if False:"),
         Mutation("inside a model", "if model := model_around(self.path):", "if model := None:"),
         Mutation("config.json is a model", 'if (folder / "config.json").is_file() and any(', "if any("),
@@ -1774,8 +1783,8 @@ MUTATIONS = {
         Mutation("all groups marked as trained", "[id(group) in trained for group", "[True for group"),
         Mutation(
             "rollouts of a step before",
-            "self._folder.write_rollouts(self.steps_done + 1, rows)",
-            "self._folder.write_rollouts(self.steps_done, rows)",
+            "self._folder.write_rollouts(self.steps_done + 1, rows,",
+            "self._folder.write_rollouts(self.steps_done, rows,",
         ),
         Mutation(
             "no end without groups",

@@ -114,6 +114,7 @@ ELSEWHERE = {
     **dict.fromkeys(("evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"), HELD_OUT),
     "checkpoint_every": "tests/test_wiring.py:test_checkpoints_come_when_they_are_due",
     "keep_checkpoints": "tests/run/test_checkpoint.py:test_only_the_newest_stay",
+    "keep_rollouts": FOLDER + ":test_only_the_newest_responses_stay_where_that_is_wanted",
     "on_checkpoint_error": "tests/run/test_checkpoint.py:test_an_error_leaves_the_former_ones_intact",
     "tracker": "tests/test_wiring.py:test_checkpoints_come_when_they_are_due",
 }

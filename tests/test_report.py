@@ -1,5 +1,6 @@
 """`dapo_ref/report/`: what is drawn is what the run's files say, and model text cannot become markup."""
 
+import gzip
 import json
 import shutil
 
@@ -12,6 +13,7 @@ from dapo_ref.report.data import (
     page_data,
     read_groups,
     read_run,
+    rollout_files,
     run_names,
     spread,
 )
@@ -166,6 +168,17 @@ def test_a_line_that_is_still_written_and_a_missing_rollout_file_are_no_error(tm
     assert length_histogram(run, [1, 2, 3])["counts"][1] is None
     shutil.rmtree(run / "rollouts")
     assert length_histogram(run, [1, 2, 3]) is None
+
+
+def test_compressed_rollouts_are_read_as_the_others(tmp_path):
+    run = fake_run(tmp_path / "run")
+    config = {"group_size": 2, "unbiased_std": True}
+    before = read_groups(run, 2, config), length_histogram(run, [1, 2, 3])
+    file = run / "rollouts/step_000002.jsonl"
+    (run / "rollouts/step_000002.jsonl.gz").write_bytes(gzip.compress(file.read_bytes()))
+    file.unlink()
+    assert (read_groups(run, 2, config), length_histogram(run, [1, 2, 3])) == before
+    assert list(rollout_files(run)) == sorted(rollout_files(run))
 
 
 def test_groups_hold_reward_advantage_verdicts_and_recorded_tokens(tmp_path):

@@ -173,8 +173,10 @@ def _short(value: Any) -> float | None:
 
 
 def rollout_files(folder: Path) -> dict[int, Path]:
-    """The file of each step."""
-    return {int(file.stem[5:]): file for file in sorted((folder / "rollouts").glob("step_*.jsonl"))}
+    """The file of each step, as it was written or compressed (`gzip rollouts/*.jsonl`)."""
+    files = [file for end in ("jsonl.gz", "jsonl") for file in (folder / "rollouts").glob(f"step_*.{end}")]
+    found = {int(file.name[5:].partition(".")[0]): file for file in files}
+    return dict(sorted(found.items()))
 
 
 @lru_cache(maxsize=4096)

@@ -4,6 +4,7 @@ A file is written beside its final name, flushed to the disk (fsync), and rename
 """
 
 import contextlib
+import gzip
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -89,9 +90,12 @@ def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file that may still be written: a last line that is not finished is left out."""
+    """The rows of a file, compressed if its name ends in .gz, that may still be written: a last line that is
+    not finished is left out."""
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
     rows = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
+    for line in text.split("\n"):
         with contextlib.suppress(json.JSONDecodeError):
             rows.append(json.loads(line))
     return rows

@@ -159,14 +159,21 @@ class RunFolder:
                 + "; restore it, or set --allow_config_change to go on with another algorithm"
             )
 
-    def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]], keep: int = 0) -> None:
         """Writes the sampled responses of a step.
+
+        Args:
+            step, rows: of which step, and its responses.
+            keep: how many of the newest steps stay; 0 for all.
 
         Raises:
             OSError: it cannot be written.
         """
         with replacing(self.path / "rollouts" / f"step_{step:06d}.jsonl") as out:
             out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        for file in self.path.glob("rollouts/step_*") if keep else ():
+            if _step_of(file) <= step - keep:
+                file.unlink()
 
     def write_tokens(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Writes what `record_tokens` asks for.
@@ -201,8 +208,12 @@ class RunFolder:
         """Cuts metrics and rollouts back to a step, so that none appears twice after a resume."""
         self.metrics.cut_after(step)
         for file in [*self.path.glob("rollouts/step_*"), *self.path.glob("tokens/step_*")]:
-            if int(re.findall(r"\d+", file.name)[0]) > step:
+            if _step_of(file) > step:
                 file.unlink()
+
+
+def _step_of(file: Path) -> int:
+    return int(re.findall(r"\d+", file.name)[0])
 
 
 def model_around(path: Path) -> Path | None:

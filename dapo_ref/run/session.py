@@ -167,7 +167,7 @@ class Session:
         marks = [id(group) in trained for group in sampled for _ in group.rollouts]
         for row, mark in zip(rows, marks, strict=True):
             row["kept"] = mark
-        self._folder.write_rollouts(self.steps_done + 1, rows)
+        self._folder.write_rollouts(self.steps_done + 1, rows, self.config.keep_rollouts)
         self._rows = rows
 
     def note_tokens(self, logprobs: Tensor, micro: MicroBatch) -> None:

@@ -9,6 +9,7 @@ import torch
 from dapo_ref.config import Config, read_config
 from dapo_ref.errors import ConfigError
 from dapo_ref.run import folder as folder_module
+from dapo_ref.run.files import read_lines
 from dapo_ref.run.folder import MAX_BAD_UPDATES, RunFolder
 
 
@@ -146,3 +147,19 @@ def test_bad_updates_are_kept_up_to_a_number(tmp_path):
     files = sorted((folder.path / "bad_updates").iterdir())
     assert len(files) == MAX_BAD_UPDATES
     assert math.isnan(torch.load(files[0])["losses"][0])
+
+
+def test_only_the_newest_responses_stay_where_that_is_wanted(tmp_path):
+    """Compressed ones count as those that are not; a file of another name is nobody's."""
+    folder = RunFolder(tmp_path)
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "rollouts/step_000001.jsonl.gz").write_bytes(b"")
+    (tmp_path / "rollouts/notes.txt").write_text("", encoding="utf-8")
+    for step in (2, 3, 4):
+        folder.write_rollouts(step, [{"response": "é"}])
+    names = ["notes.txt", "step_000001.jsonl.gz", *(f"step_00000{step}.jsonl" for step in (2, 3, 4))]
+    assert sorted(file.name for file in (tmp_path / "rollouts").iterdir()) == names
+    folder.write_rollouts(5, [{"response": "é"}], keep=3)
+    names = ["notes.txt", *(f"step_00000{step}.jsonl" for step in (3, 4, 5))]
+    assert sorted(file.name for file in (tmp_path / "rollouts").iterdir()) == names
+    assert read_lines(tmp_path / "rollouts/step_000005.jsonl") == [{"response": "é"}]
