@@ -127,8 +127,8 @@ TESTS = {
         "tests/verifier/test_cases.py",
     ],
     "verifier/pool.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
-    "verifier/worker.py": ["tests/verifier/test_pool.py"],
     "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
+    "verifier/worker.py": ["tests/verifier/test_pool.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
@@ -193,9 +193,8 @@ TESTS = {
     "run/metrics.py": ["tests/run/test_metrics.py", "tests/test_own_reward.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py", "tests/test_own_reward.py"],
     "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
-    "coming_from.py": ["tests/test_coming_from.py"],
     "own_reward.py": ["tests/test_own_reward.py"],
-    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
+    "coming_from.py": ["tests/test_coming_from.py"],
     "data/survey.py": ["tests/data/test_survey.py"],
     "data/mixture.py": ["tests/data/test_layouts.py"],
     "data/problems.py": [
@@ -204,6 +203,7 @@ TESTS = {
         "tests/test_own_reward.py",
     ],
     "layout.py": ["tests/data/test_layouts.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
@@ -2031,8 +2031,10 @@ MUTATIONS = {
     ],
     "data/mixture.py": [
         Mutation("weights that do not fit", "len(weights) != len(sources) or min", "min"),
-        Mutation("no weights", "    if weights:\n        parts", "    if False:\n        parts"),
-        Mutation("problems left out", "max(len(part) / weight for", "min(len(part) / weight for"),
+        Mutation(
+            "weights of sources passed over", "    if weights:\n        parts", "    if False:\n        parts"
+        ),
+        Mutation("an epoch without all problems", "max(len(part) / weight for", "min(len(part) / weight for"),
         Mutation("repeats of another source", "if repr(problem.messages) not in seen", "if True"),
         Mutation("a comma in a name", "if Path(text).exists():", "if False:"),
     ],
