@@ -127,8 +127,8 @@ TESTS = {
         "tests/verifier/test_cases.py",
     ],
     "verifier/pool.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
-    "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
     "verifier/worker.py": ["tests/verifier/test_pool.py"],
+    "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
@@ -165,7 +165,11 @@ TESTS = {
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
-    "policy/pretrained.py": ["tests/policy/test_pretrained.py", "tests/run/test_export.py"],
+    "policy/pretrained.py": [
+        "tests/policy/test_pretrained.py",
+        "tests/policy/test_rollout.py",
+        "tests/run/test_export.py",
+    ],
     "policy/paths.py": ["tests/policy/test_paths.py"],
     "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
@@ -193,8 +197,9 @@ TESTS = {
     "run/metrics.py": ["tests/run/test_metrics.py", "tests/test_own_reward.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py", "tests/test_own_reward.py"],
     "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
-    "own_reward.py": ["tests/test_own_reward.py"],
     "coming_from.py": ["tests/test_coming_from.py"],
+    "own_reward.py": ["tests/test_own_reward.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
     "data/survey.py": ["tests/data/test_survey.py"],
     "data/mixture.py": ["tests/data/test_layouts.py"],
     "data/problems.py": [
@@ -203,7 +208,6 @@ TESTS = {
         "tests/test_own_reward.py",
     ],
     "layout.py": ["tests/data/test_layouts.py"],
-    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
@@ -1164,6 +1168,7 @@ MUTATIONS = {
         ),
     ],
     "policy/pretrained.py": [
+        Mutation("end tokens beyond the tokenizer", "values(), *end_ids) + 1", "values()) + 1"),
         Mutation("a type made up", "if kind not in CONFIG_MAPPING:", "if False:"),
         Mutation("code that comes along", 'and content.get("auto_map"):', "and False:"),
         Mutation(
@@ -1216,7 +1221,6 @@ MUTATIONS = {
             "    config = copy.deepcopy(hf_config)\n",
             "    config = hf_config\n",
         ),
-        Mutation("one size for all", "for most in (10**6, 8, 2, 1):", "for most in (10**6, 1):"),
         Mutation("a copy of any size", "if count > MOST_PARAMETERS:", "if False:"),
         Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
     ],
@@ -1325,6 +1329,11 @@ MUTATIONS = {
         Mutation("padded on the left", "padded[i, : len(row)]", "padded[i, -len(row) :]"),
     ],
     "policy/logprobs.py": [
+        Mutation(
+            "padded rows have a share", "temperature, num_tokens or len(weight))", "temperature, len(weight))"
+        ),
+        Mutation("padded rows in the own head", "output.logits[..., : self.num_tokens]", "output.logits"),
+        Mutation("padded rows of a policy", "temperature, self.num_tokens\n", "temperature\n"),
         # Which state predicts which token
         Mutation("label off by one", "micro.response_ids[mask]", "micro.response_ids.roll(1, 1)[mask]"),
         Mutation(
@@ -1340,9 +1349,7 @@ MUTATIONS = {
         # Values
         Mutation("temperature forgotten", "else logits / temperature", "else logits"),
         Mutation("temperature multiplied", "else logits / temperature", "else logits * temperature"),
-        Mutation(
-            "bias forgotten", "F.linear(hidden, weight, bias).float()", "F.linear(hidden, weight).float()"
-        ),
+        Mutation("bias forgotten", "bias if bias is None else bias[:num_tokens]", "None"),
         Mutation("not normalised", ".squeeze(1) - log_norm[rows]", ".squeeze(1)"),
         Mutation(
             "entropy of log Z − Σ p·z",
@@ -1364,15 +1371,17 @@ MUTATIONS = {
         Mutation("sign of the softmax", "probs.mul_(-scale)", "probs.mul_(scale)"),
         Mutation(
             "weight's gradient of the last chunk",
-            "grad_weight += grad_logits.T @ hidden[rows]",
+            "grad_weight[:known] += grad_logits.T @ hidden[rows]",
             "grad_weight = (grad_logits.T @ hidden[rows]).float()",
         ),
         Mutation(
             "float32 weight's gradient of the last chunk",
-            "grad_weight.addmm_(grad_logits.T, hidden[rows])",
+            "grad_weight[:known].addmm_(grad_logits.T, hidden[rows])",
             "grad_weight = grad_logits.T @ hidden[rows]",
         ),
-        Mutation("bias's gradient forgotten", "grad_bias += grad_logits.sum(dim=0)", "grad_bias += 0"),
+        Mutation(
+            "bias's gradient forgotten", "grad_bias[:known] += grad_logits.sum(dim=0)", "grad_bias += 0"
+        ),
         Mutation("own head not scaled", ".float() / temperature", ".float()"),
         Mutation("train mode computes as in training", "super().train(False)", "super().train(mode)"),
     ],
@@ -1492,6 +1501,7 @@ MUTATIONS = {
         Mutation("cached by torch is lost", "free += torch.cuda", "free += 0 * torch.cuda"),
     ],
     "policy/rollout.py": [
+        Mutation("padded rows are sampled", "suppress_tokens=list(unknown) or None", "suppress_tokens=None"),
         Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
         Mutation(
             "recorded after the cut",
@@ -2032,9 +2042,9 @@ MUTATIONS = {
     "data/mixture.py": [
         Mutation("weights that do not fit", "len(weights) != len(sources) or min", "min"),
         Mutation(
-            "weights of sources passed over", "    if weights:\n        parts", "    if False:\n        parts"
+            "weights of sources ignored", "    if weights:\n        parts", "    if False:\n        parts"
         ),
-        Mutation("an epoch without all problems", "max(len(part) / weight for", "min(len(part) / weight for"),
+        Mutation("the smallest share decides", "max(len(part) / weight for", "min(len(part) / weight for"),
         Mutation("repeats of another source", "if repr(problem.messages) not in seen", "if True"),
         Mutation("a comma in a name", "if Path(text).exists():", "if False:"),
     ],

@@ -33,7 +33,12 @@ GPU_CHUNK_ELEMENTS = 2**28
 
 
 def token_logprobs(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float = 1.0
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    temperature: float = 1.0,
+    num_tokens: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """log π(target) and the entropy of π at each token, π = softmax((hidden · weightᵀ + bias) / temperature).
 
@@ -42,12 +47,13 @@ def token_logprobs(
         weight, bias: [V, H], [V] of the output head.
         targets: [n] token ids.
         temperature: of the sampler, above 0.
+        num_tokens: π is over the first so many tokens, which the tokenizer knows; all V where None.
 
     Returns:
         ([n], [n]) float32, in nats: log-probabilities, which carry the gradient, and entropies over the full
         vocabulary, which do not.
     """
-    return _ChunkedLogprobs.apply(hidden, weight, bias, targets, temperature)
+    return _ChunkedLogprobs.apply(hidden, weight, bias, targets, temperature, num_tokens or len(weight))
 
 
 class _ChunkedLogprobs(torch.autograd.Function):
@@ -55,44 +61,51 @@ class _ChunkedLogprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        num_tokens: int,
     ) -> tuple[Tensor, Tensor]:
         logprobs = hidden.new_empty(len(targets), dtype=torch.float32)
         entropy = torch.empty_like(logprobs)
         log_norm = torch.empty_like(logprobs)
         for rows in _chunks(len(targets), weight):
-            logits = _scaled_logits(hidden[rows], weight, bias, temperature)
+            logits = _scaled_logits(hidden[rows], weight, bias, temperature, num_tokens)
             log_norm[rows] = logits.logsumexp(dim=1)
             logprobs[rows] = logits.gather(1, targets[rows, None]).squeeze(1) - log_norm[rows]
             # −Σ p·log p, not log Z − Σ p·z: Σ p is 1 only to a rounding, which z would multiply.
             log_probs = logits.sub_(log_norm[rows, None])
             entropy[rows] = -log_probs.exp().mul_(log_probs).sum(dim=1)
         ctx.save_for_backward(hidden, weight, bias, targets, log_norm)
-        ctx.temperature = temperature
+        ctx.temperature, ctx.num_tokens = temperature, num_tokens
         ctx.mark_non_differentiable(entropy)
         return logprobs, entropy
 
     @staticmethod
     def backward(ctx: Any, grad_logprobs: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, log_norm = ctx.saved_tensors
+        known = ctx.num_tokens
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if weight.requires_grad else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if bias is not None else None
         for rows in _chunks(len(targets), weight):
-            logits = _scaled_logits(hidden[rows], weight, bias, ctx.temperature)
+            logits = _scaled_logits(hidden[rows], weight, bias, ctx.temperature, known)
             probs = logits.sub_(log_norm[rows, None]).exp_()
             scale = grad_logprobs[rows, None] / ctx.temperature
             grad_logits = probs.mul_(-scale).scatter_add_(1, targets[rows, None], scale)
             if grad_bias is not None:
-                grad_bias += grad_logits.sum(dim=0)
+                grad_bias[:known] += grad_logits.sum(dim=0)
             grad_logits = grad_logits.to(weight.dtype)
-            grad_hidden[rows] = grad_logits @ weight
+            grad_hidden[rows] = grad_logits @ weight[:known]
             if grad_weight is not None and grad_weight.dtype == grad_logits.dtype:
-                grad_weight.addmm_(grad_logits.T, hidden[rows])
+                grad_weight[:known].addmm_(grad_logits.T, hidden[rows])
             elif grad_weight is not None:
-                grad_weight += grad_logits.T @ hidden[rows]
+                grad_weight[:known] += grad_logits.T @ hidden[rows]
         grad_weight = grad_weight.to(weight.dtype) if grad_weight is not None else None
-        return grad_hidden, grad_weight, grad_bias, None, None
+        return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
 def _chunks(num_tokens: int, weight: Tensor) -> list[slice]:
@@ -101,24 +114,39 @@ def _chunks(num_tokens: int, weight: Tensor) -> list[slice]:
     return [slice(start, start + size) for start in range(0, num_tokens, size)]
 
 
-def _scaled_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
+def _scaled_logits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, num_tokens: int
+) -> Tensor:
     """In the model's precision first and float32 after, as `generate` does it."""
-    logits = F.linear(hidden, weight, bias).float()
+    bias = bias if bias is None else bias[:num_tokens]
+    logits = F.linear(hidden, weight[:num_tokens], bias).float()
     return logits if temperature == 1.0 else logits / temperature
 
 
 class LogprobHead(nn.Linear):
     """An output head that returns logits, as before, or log-probabilities where targets are given."""
 
-    def forward(self, hidden: Tensor, targets: Tensor | None = None, temperature: float = 1.0) -> Any:
+    def forward(
+        self,
+        hidden: Tensor,
+        targets: Tensor | None = None,
+        temperature: float = 1.0,
+        num_tokens: int | None = None,
+    ) -> Any:
         """[n, H] → ([n], [n]) with targets [n], as `token_logprobs`; else logits [..., V]."""
         if targets is None:
             return F.linear(hidden, self.weight, self.bias)
-        return token_logprobs(hidden, self.weight, self.bias, targets, temperature)
+        return token_logprobs(hidden, self.weight, self.bias, targets, temperature, num_tokens)
 
 
 class Policy(nn.Module):
-    """A causal language model whose forward gives log-probabilities of given responses."""
+    """A causal language model whose forward gives log-probabilities of given responses.
+
+    Attributes:
+        num_tokens: the first so many tokens are sampled, all where None: a padded vocabulary has more.
+    """
+
+    num_tokens: int | None = None
 
     def __init__(self, model: PreTrainedModel, packed: bool = True, own_head: bool = False) -> None:
         """Turns the model's output head into a `LogprobHead` and its attention into the packed one, in place.
@@ -176,12 +204,15 @@ class Policy(nn.Module):
         # and the backward pass of an index adds those up in any order.
         if self.own_head:
             output = self.model(input_ids=micro.input_ids, use_cache=False, **layout)
-            logits = F.embedding(positions, output.logits.flatten(0, 1)).float() / temperature
+            logits = output.logits[..., : self.num_tokens].flatten(0, 1)
+            logits = F.embedding(positions, logits).float() / temperature
             logprobs, entropy = _of_logits(logits, targets)
         else:
             output = self.model.base_model(input_ids=micro.input_ids, use_cache=False, **layout)
             predicting = F.embedding(positions, output.last_hidden_state.flatten(0, 1))
-            logprobs, entropy = self.model.get_output_embeddings()(predicting, targets, temperature)
+            logprobs, entropy = self.model.get_output_embeddings()(
+                predicting, targets, temperature, self.num_tokens
+            )
         empty = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
         return empty.masked_scatter(mask, logprobs), empty.masked_scatter(mask, entropy)
 

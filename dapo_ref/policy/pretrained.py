@@ -156,6 +156,11 @@ def end_tokens(tokenizer: PreTrainedTokenizerBase, *configs: Any) -> list[int]:
     return sorted(ids)
 
 
+def known_tokens(tokenizer: PreTrainedTokenizerBase, end_ids: Iterable[int]) -> int:
+    """The number of tokens that may be sampled: a padded vocabulary has more, which decode to nothing."""
+    return max(*tokenizer.get_vocab().values(), *end_ids) + 1
+
+
 def _require_embeddings(
     tokenizer: PreTrainedTokenizerBase, end_ids: Iterable[int], num_embeddings: int
 ) -> None:

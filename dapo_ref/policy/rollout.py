@@ -41,7 +41,7 @@ from dapo_ref.policy.columns import EachToken, EnoughEnded, LogprobRecorder
 from dapo_ref.policy.keyed import KeyedSampling
 from dapo_ref.policy.kv_cache import Rows, can_be_repacked, merge, roomy_cache, select
 from dapo_ref.policy.packing import shared_prefix_length
-from dapo_ref.policy.pretrained import end_tokens
+from dapo_ref.policy.pretrained import end_tokens, known_tokens
 from dapo_ref.policy.waiting import Queue, Waiting, token_budget
 from dapo_ref.types import Group, Rollout
 
@@ -55,8 +55,11 @@ def end_token_ids(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) ->
     return end_tokens(tokenizer, model.config, model.generation_config)
 
 
-def generation_config(sampling: Sampling, end_ids: Sequence[int], pad_id: int) -> GenerationConfig:
-    """Plain sampling from softmax(z / temperature), cut to the nucleus if top_p < 1, and nothing else."""
+def generation_config(
+    sampling: Sampling, end_ids: Sequence[int], pad_id: int, unknown: Sequence[int] = ()
+) -> GenerationConfig:
+    """Plain sampling from softmax(z / temperature), cut to the nucleus if top_p < 1, and nothing else; never
+    a token that is unknown to the tokenizer."""
     return GenerationConfig(
         do_sample=True,
         temperature=sampling.temperature,
@@ -74,6 +77,7 @@ def generation_config(sampling: Sampling, end_ids: Sequence[int], pad_id: int) -
         min_new_tokens=None,
         eos_token_id=list(end_ids),
         pad_token_id=pad_id,
+        suppress_tokens=list(unknown) or None,
         use_cache=True,
     )
 
@@ -113,7 +117,7 @@ def sample_groups(
         on_response(prompts[row // size][0], rollouts[row])
 
     size = sampling.group_size
-    sampler = _Sampler(model, sampling, end_ids, finish, on_token, keys)
+    sampler = _Sampler(model, sampling, end_ids, finish, on_token, keys, known_tokens(tokenizer, end_ids))
     token_lists = [ids for _, ids in prompts]
     if sampling.sampler == "continuous_batching" and keys is None:
         sampler.run_continuously(token_lists)
@@ -138,12 +142,15 @@ class _Sampler:
         finish: Callable[[int, list[int], Sequence[float]], None],
         on_token: OnToken,
         keys: Sequence[int] | None,
+        num_tokens: int,
     ) -> None:
         self.model = model
         self.sampling = sampling
         self.end_ids = end_ids
         self.ends = torch.tensor(end_ids, device=model.device)
         self.on_token = on_token
+        vocabulary = model.config.get_text_config(decoder=True).vocab_size
+        self.unknown = range(num_tokens, vocabulary)  # rows of a padded vocabulary
         self._finish = finish
         self._keys = None if keys is None else torch.tensor(keys, dtype=torch.int64, device=model.device)
         self._logprobs: dict[int, array[float]] = {}  # of each row's tokens so far
@@ -200,7 +207,7 @@ class _Sampler:
         """
         size = self.sampling.group_size
         rows = [ids for ids in prompts for _ in range(size)]
-        config = generation_config(self.sampling, self.end_ids, pad_id=self.end_ids[0])
+        config = generation_config(self.sampling, self.end_ids, self.end_ids[0], self.unknown)
         batching = ContinuousBatchingConfig(
             max_requests_per_batch=self.sampling.rollout_batch_size,
             # CPU: what is reserved is also written to, so take little of the memory.
@@ -297,7 +304,7 @@ class _Sampler:
         stop: EnoughEnded | None = None,
         **kwargs: Any,
     ) -> Any:
-        config = generation_config(self.sampling, self.end_ids, pad_id=self.end_ids[0])
+        config = generation_config(self.sampling, self.end_ids, self.end_ids[0], self.unknown)
         config.max_new_tokens = max_new_tokens
         config.return_dict_in_generate = True
         kwargs.setdefault("synced_gpus", False)

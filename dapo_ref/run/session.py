@@ -24,6 +24,7 @@ from dapo_ref.dynamic_sampling import AcceptanceRate, GroupBuffer
 from dapo_ref.errors import TrainingError
 from dapo_ref.objective import Objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
+from dapo_ref.policy.pretrained import known_tokens
 from dapo_ref.policy.rollout import Prompt, end_token_ids
 from dapo_ref.run import checkpoint
 from dapo_ref.run.evaluator import Evaluator, Task, chunks, equal_shares, metrics_of, tasks_of_date
@@ -71,6 +72,7 @@ class Session:
         self.scorer = scorer
         self.tokenizer = tokenizer
         self.end_ids = end_token_ids(tokenizer, engine.policy.model)
+        engine.policy.num_tokens = known_tokens(tokenizer, self.end_ids)
         self.prompt_date = config.prompt_date
         self.stream = self._stream_of(prompts)
         self.stop = StopPoints(signals, engine, interruptible=config.rollout_weights == "gathered")

@@ -172,3 +172,41 @@ def test_head_still_gives_logits_for_generation():
     expected = head(x)
     head.__class__ = LogprobHead
     assert torch.equal(head(x), expected)
+
+
+@pytest.mark.parametrize("chunk_elements", [2 * 11, 2**25], ids=["two tokens", "all"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_beyond_the_tokenizer_have_no_share(monkeypatch, chunk_elements, dtype):
+    """A vocabulary of 11 of which 9 are tokens is one of 9; the other rows get no gradient."""
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", chunk_elements)
+    torch.manual_seed(0)
+    hidden, weight, bias = (torch.randn(*shape).to(dtype) for shape in ((7, 5), (11, 5), (11,)))
+    targets, upstream = torch.randint(9, (7,)), torch.randn(7)
+    results = []
+    for rows, known in ((9, None), (11, 9)):
+        leaves = [x.clone().requires_grad_() for x in (hidden, weight[:rows], bias[:rows])]
+        logp, entropy = token_logprobs(*leaves, targets, 0.7, known)
+        grads = torch.autograd.grad((logp * upstream).sum(), leaves)
+        results.append([logp.detach(), entropy, *grads])
+    assert [grad[9:].abs().sum() for grad in results[1][3:]] == [0, 0]
+    results[1][3:] = [grad[:9] for grad in results[1][3:]]
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("own_head", [False, True])
+def test_a_policy_of_a_padded_vocabulary_is_one_over_its_tokens(own_head):
+    model = random_llama(vocab_size=160)
+    batch = filled_batch(GROUPS)
+    expected = []
+    for prompt, response in zip(batch.prompt_ids, batch.response_ids, strict=True):
+        logits = model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1, :99]
+        expected.append(logits.log_softmax(dim=-1).gather(1, torch.tensor(response)[:, None])[:, 0])
+    policy = Policy(model, own_head=own_head)
+    policy.num_tokens = 99
+    (micro,) = microbatches(batch, list(range(6)), 10_000, 1, 0)
+    with torch.no_grad():
+        logp, _ = policy(micro, 1.0)
+    for i, row in enumerate(micro.rows):
+        found = logp[i, : len(batch.response_ids[row])]
+        torch.testing.assert_close(found, expected[row], rtol=1e-4, atol=1e-5)

@@ -334,3 +334,21 @@ def test_generation_config_names_every_sampling_rule_it_leaves_out():
     config = generation_config(SAMPLING, [2], pad_id=0)
     assert (config.do_sample, config.top_k, config.repetition_penalty, config.num_beams) == (True, 0, 1.0, 1)
     assert (config.temperature, config.top_p, config.max_new_tokens) == (1.0, 1.0, 12)
+
+
+@pytest.mark.parametrize("keys", [None, range(18)], ids=["drawn", "by key"])
+@pytest.mark.parametrize("sampler", ["segments", "continuous_batching"])
+def test_tokens_that_the_tokenizer_does_not_know_are_never_sampled(keys, sampler):
+    """A vocabulary padded from 99 to 160, whose unused rows are by far the likeliest."""
+    model = random_llama(vocab_size=160)
+    model.lm_head.weight.data[99:] *= 20
+    sampling = dataclasses.replace(SAMPLING, group_size=6, sampler=sampler)
+    torch.manual_seed(0)
+    groups = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END], keys=keys)
+    ids = [token for group in groups for r in group.rollouts for token in r.response_ids]
+    assert max(ids) < 99
+    assert len(set(ids)) > 20
+    # An end token beyond the tokenizer is sampled still: a model may bring its own.
+    groups = sample_groups(model, char_tokenizer(), PROMPTS, sampling, [END, 120], keys=keys)
+    ids = [token for group in groups for r in group.rollouts for token in r.response_ids]
+    assert 99 < max(ids) <= 120
