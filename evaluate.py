@@ -8,6 +8,14 @@ model, its problem, its number and `--seed`: neither the number of processes nor
 The same command goes on with an evaluation that was stopped.
 """
 
+import sys
+
+from dapo_ref.run.options import Options
+from dapo_ref.usage import EVALUATE, answer
+
+if __name__ == "__main__":  # before torch is imported, which takes seconds
+    answer(sys.argv[1:], Options, EVALUATE, needed=["--model", "--output"])
+
 import contextlib
 import dataclasses
 import json
@@ -15,18 +23,18 @@ import logging
 import os
 import re
 import shutil
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from transformers import PreTrainedModel
 
-from dapo_ref.config import Config, StrictParser, option, read_config
+from dapo_ref.config import Config, StrictParser, read_config
 from dapo_ref.data import prints_date
+from dapo_ref.data.mixture import split_sources
 from dapo_ref.distributed.accelerator import make_accelerator
+from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError
@@ -37,7 +45,7 @@ from dapo_ref.report.bars import bars
 from dapo_ref.run.command import exit_code, launched_as_main, leave
 from dapo_ref.run.evaluator import Evaluator, Task, chunks, load_tasks, tasks_of_date
 from dapo_ref.run.files import append_lines, read_lines, replacing
-from dapo_ref.run.folder import PROMPTS_FILE, RunFolder
+from dapo_ref.run.folder import PROMPTS_FILE, RunFolder, model_around
 from dapo_ref.run.manifest import BrokenError, check_file, read_manifest
 from dapo_ref.scoring import Scorer
 
@@ -45,33 +53,6 @@ log = logging.getLogger(__name__)
 
 DEFAULT_SAMPLES = 32
 """k where neither the command line nor the data say it (§4.1)."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command line. What is not given comes from the run's configuration, or train.py's default."""
-
-    model: str = option("", "HF directory, hub name, run folder, RUN/checkpoints/step_000010, or `tiny`")
-    data: list[str] = dataclasses.field(
-        default_factory=list,
-        metadata={"help": "JSONL or parquet files, or generated TASK:SPLIT; default: the run's own data"},
-    )
-    output: str = option("", "folder for results and responses; must not hold other results")
-    samples_per_problem: int | None = option(
-        None, "k; default: how often the file repeats each problem, else 32 [paper: 32]"
-    )
-    temperature: float = option(1.0, "[paper: 1.0]")
-    top_p: float = option(0.7, "[paper: 0.7]")
-    prompt_date: str | None = option(
-        None, "YYYY-MM-DD for chat templates that print the date; default: training's"
-    )
-    limit: int = option(0, "only the first so many problems of each data set")
-    prompt_template: str | None = option(None, "wraps a bare question at {question}")
-    max_prompt_length: int | None = option(None, "tokens; longer prompts are not asked and count as wrong")
-    max_response_length: int | None = option(None, "generation cap in tokens")
-    rollout_batch_size: int | None = option(None, "responses generated at once by a process")
-    precision: Literal["bf16", "fp32"] | None = option(None, "of weights and activations")
-    seed: int | None = option(None, "of sampling; default: the run's, else 0")
 
 
 def evaluation_config(options: Options) -> Config:
@@ -200,8 +181,12 @@ class Output:
             The rows that are there already.
 
         Raises:
-            ConfigError: it holds results, or those of other settings, or cannot be written.
+            ConfigError: it holds results, or those of other settings, cannot be written, lies in a model.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"output: {self.path} is a file; name a folder")
+        if model := model_around(self.path):
+            raise ConfigError(f"output: {self.path} lies inside the model {model}: choose a folder elsewhere")
         if (self.path / "results.json").exists():
             raise ConfigError(f"output: {self.path} already holds results; choose another folder")
         file = self.path / "settings.json"
@@ -279,9 +264,10 @@ def main(argv: Sequence[str]) -> None:
         options, **paths, data=[os.path.expanduser(source) for source in options.data]
     )
     config = evaluation_config(options)
+    require_machine(config)
     tokenizer = load_tokenizer(config.model_dir)
     check_weights(config.model_dir)
-    sources = options.data or [config.data]
+    sources = options.data or split_sources(config.data)
     output = Output(Path(options.output))
     if prints_date(tokenizer) and not config.prompt_date:
         day = output.prompt_date or date.today().isoformat()
@@ -315,7 +301,7 @@ def of_config(config: Config) -> dict[str, Any]:
     """What the responses depend on, beside model and data."""
     names = (
         *("group_size", "temperature", "top_p", "seed", "prompt_template", "max_prompt_length"),
-        *("max_response_length", "precision", "verifier", "boxed_answers"),
+        *("max_response_length", "precision", "verifier", "boxed_answers", "reward_function"),
     )
     dated = {"prompt_date": config.prompt_date} if config.prompt_date else {}
     return {name: getattr(config, name) for name in names} | dated

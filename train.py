@@ -10,15 +10,26 @@ decisions, and picks its own part of each mini-batch.
 """
 
 import sys
+
+from dapo_ref.config import Config, load_config
+from dapo_ref.usage import TRAIN, answer
+
+if __name__ == "__main__":  # before torch is imported, which takes seconds
+    answer(sys.argv[1:], Config, TRAIN, needed=["--config"])
+    if "--plan" in sys.argv:  # before DeepSpeed is imported, which planning does not need
+        from dapo_ref import plan
+        from dapo_ref.run.command import exit_code
+
+        sys.exit(exit_code(plan.main, sys.argv[1:]))
+
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from dapo_ref.config import Config, load_config
-from dapo_ref.data import keep_short_prompts, load_problems
+from dapo_ref.data import keep_short_prompts, load_data
 from dapo_ref.distributed.engine import Engine
-from dapo_ref.distributed.tracking import require_tracker
+from dapo_ref.distributed.machine import require_machine
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, next_round_size, pass_rate_within
 from dapo_ref.objective import advantages, build_objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch, collate, minibatches
@@ -141,16 +152,18 @@ def learning_rate(config: Config, step: int) -> float:
 def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then trains."""
     config = load_config(argv)
+    require_machine(config)
+    folder = RunFolder(Path(config.output_dir))
+    if launched_as_main():
+        folder.require_usable(config)
     objective = build_objective(config)
-    require_tracker(config)
     scorer = Scorer(config)
     tokenizer = load_tokenizer(config.model_dir)
     check_weights(config.model_dir)
-    problems = load_problems(config.data, prompt_template=config.prompt_template)
+    problems = load_data(config)
     prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
     held_out = load_eval_tasks(config, tokenizer)
     check_positions(config, prompts, [task.prompt for task in held_out if not task.too_long])
-    folder = RunFolder(Path(config.output_dir))
     if launched_as_main():
         folder.open(config)
     with StopSignals() as signals:

@@ -3,6 +3,7 @@
     python benchmarks/ladder.py                   # what is missing, then the table and the pictures
     python benchmarks/ladder.py --quick           # naive GRPO and DAPO, one seed
     python benchmarks/ladder.py --report_only     # the table and the pictures of what is there
+    python benchmarks/ladder.py --group failures  # what the field reports to go wrong, three seeds
 
 A run is `train.py` on one core, then `ladder_heldout.py` on its checkpoints. What is kept of it is one small
 JSON file; one that exists is not run again, and a run that was interrupted goes on after its newest
@@ -27,6 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started from anywhere, without an install
 
+import ladder_failures
 import ladder_report
 
 from dapo_ref.tiny.make_columns import on_the_right_way, way_of
@@ -43,10 +45,12 @@ class Condition:
     Attributes:
         rung: file of `configs/ladder/`.
         changes: keys set on the command line, over the files.
+        program: what is run: `train.py`, or a fault put into it.
     """
 
     rung: str
     changes: Mapping[str, str] = field(default_factory=dict)
+    program: Sequence[str] = ("train.py",)
 
 
 CONDITIONS = {
@@ -61,6 +65,45 @@ CONDITIONS = {
     "dapo_without_token_level": Condition("6_dynamic_sampling", {"loss_aggregation": "sample_level"}),
 }
 QUICK = ("1_naive_grpo", "6_dynamic_sampling")
+
+
+def failure(rung: str, *fault: str, **changes: float) -> Condition:
+    """A condition of the second group: the first half of a run, which is where it shows."""
+    program = ("benchmarks/ladder_faults.py", *fault) if fault else ("train.py",)
+    return Condition(rung, {"rollout_steps": "50", **{k: str(v) for k, v in changes.items()}}, program)
+
+
+def groups_of(size: int, **changes: float) -> Condition:
+    """DAPO with other groups, 256 responses a step as before, and as many responses a round at most."""
+    prompts = 256 // size
+    changes = {"prompts_per_step": prompts, "max_prompts_per_round": 2 * prompts, **changes}
+    return failure("6_dynamic_sampling", group_size=size, **changes)
+
+
+NAIVE, DAPO = QUICK
+FAILURES = {  # in the order of the runs
+    "fast_naive": failure(NAIVE, learning_rate=1e-3),
+    "fast_clip_higher": failure(NAIVE, learning_rate=1e-3, clip_eps_high=0.28),
+    "fast_dual_clip_10": failure(NAIVE, learning_rate=1e-3, clip_eps_high=0.28, dual_clip=10),
+    "fast_dual_clip_3": failure(NAIVE, learning_rate=1e-3, clip_eps_high=0.28, dual_clip=3),
+    "updates_1": failure(DAPO, responses_per_update=256),
+    "updates_4": failure(DAPO, responses_per_update=64),
+    "filter_on_reward": failure(DAPO, "filter_on_reward"),
+    "clip_none": failure(DAPO, clip_eps_low=0.9999, clip_eps_high=10_000),
+    "clip_high_1": failure(DAPO, clip_eps_high=1),
+    "clip_high_0.5": failure(DAPO, clip_eps_high=0.5),
+    "groups_of_4": groups_of(4),
+    "groups_of_16": groups_of(16),
+    "groups_of_32": groups_of(32, responses_per_update=32),  # a mini-batch holds whole groups
+    "updates_8": failure(DAPO, responses_per_update=32),  # what groups of 32 are compared with
+    "fast_clip_none": failure(NAIVE, learning_rate=1e-3, clip_eps_low=0.9999, clip_eps_high=10_000),
+    "microbatch_means": failure(DAPO, "microbatch_means", tokens_per_microbatch=128),
+}
+GROUPS: dict[str, tuple[dict[str, Condition], Sequence[int]]] = {
+    "ladder": (CONDITIONS, SEEDS),
+    "failures": (FAILURES, SEEDS[:3]),  # paired with the ladder's own runs of these seeds
+}
+ALL = CONDITIONS | FAILURES
 
 
 class InterruptedRunError(Exception):
@@ -108,9 +151,10 @@ class Runner:
         return f"{name} seed {seed}: held-out {last['avg']:.3f}, {time.perf_counter() - start:.0f} s"
 
     def _training(self, name: str, seed: int, folder: Path) -> list[str]:
-        condition = CONDITIONS[name]
+        condition = ALL[name]
         rung = ROOT / "configs" / "ladder" / f"{condition.rung}.yaml"
-        words = [str(ROOT / "train.py"), "--config", str(self.config), str(rung)]
+        program, *rest = condition.program
+        words = [str(ROOT / program), *rest, "--config", str(self.config), str(rung)]
         words += ["--seed", str(seed), "--output_dir", str(folder)]
         for key, value in condition.changes.items():
             words += [f"--{key}", value]
@@ -151,7 +195,9 @@ def result_file(results: Path, name: str, seed: int) -> Path:
 KEPT = (
     *("updates", "tokens/generated", "reward/accuracy", "reward/mean", "response/length_mean"),
     *("response/truncated_frac", "policy/entropy", "policy/mean_prob", "policy/clip_frac_low"),
-    *("policy/clip_frac_high", "policy/ratio_max", "sampling/all_correct_frac", "sampling/all_wrong_frac"),
+    *("policy/clip_frac_high", "policy/clip_frac_dual", "policy/clip_high_prob", "policy/clip_high_prob_max"),
+    *("policy/kl_old", "policy/ratio_max", "grad_norm"),
+    *("sampling/all_correct_frac", "sampling/all_wrong_frac"),
     *("sampling/groups_generated", "sampling/groups_kept", "sampling/rounds", "updates/skipped"),
     *("time/rollout_s", "time/verify_s", "time/logprobs_s", "time/update_s"),
 )
@@ -160,9 +206,7 @@ KEPT = (
 def collect(folder: Path, name: str, seed: int, heldout: list[dict[str, float]]) -> dict[str, Any]:
     """Curves of a run, a value a rollout step, and its held-out figures with what they had cost by then."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    curves: dict[str, list[float | None]] = {
-        key: [rounded(line.get(key, 0)) for line in lines] for key in KEPT
-    }
+    curves: dict[str, list[float | None]] = {key: [rounded(line.get(key)) for line in lines] for key in KEPT}
     for file in sorted((folder / "rollouts").glob("step_*.jsonl")):
         for key, value in responses(file).items():
             curves.setdefault(key, []).append(rounded(value))
@@ -227,8 +271,9 @@ def main() -> int:
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "columns_cpu.yaml")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "ladder", help="run folders in progress")
     parser.add_argument("--results", type=Path, default=RESULTS, help="a JSON file a finished run")
-    parser.add_argument("--conditions", nargs="+", choices=list(CONDITIONS), default=list(CONDITIONS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--group", choices=list(GROUPS), default="ladder")
+    parser.add_argument("--conditions", nargs="+", choices=list(ALL), help="default: all of the group")
+    parser.add_argument("--seeds", nargs="+", type=int, help="default: the group's")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a core each")
     parser.add_argument("--cores", nargs="+", type=int, help="which cores; default: the first ones")
     parser.add_argument("--quick", action="store_true", help="naive GRPO and DAPO, one seed")
@@ -236,14 +281,15 @@ def main() -> int:
     parser.add_argument("--report_only", action="store_true")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "ladder", help="table and pictures")
     args = parser.parse_args()
-    names = list(QUICK) if args.quick else args.conditions
-    seeds = args.seeds[:1] if args.quick else args.seeds
+    conditions, default = GROUPS[args.group]
+    names = list(QUICK) if args.quick else args.conditions or list(conditions)
+    seeds = (args.seeds or default)[: 1 if args.quick else None]
     cores = args.cores or list(range(args.jobs))
     whole = True
     if not args.report_only:
         runner = Runner(args.work.resolve(), args.results.resolve(), args.config.resolve(), cores, args.keep)
         whole = run_all(runner, names, seeds, len(cores))
-    ladder_report.report(args.results, args.output)
+    (ladder_report if args.group == "ladder" else ladder_failures).report(args.results, args.output)
     return 0 if whole else 1
 
 

@@ -7,7 +7,7 @@ runs of a seed begin with the same problems in the same order.
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -87,11 +87,16 @@ def at(run: Run, axis: str, place: float) -> float | None:
     return None
 
 
-def area(run: Run) -> float:
-    """Mean of held-out avg@k over the run: the area under its curve against rollout steps."""
-    points = [(point["step"], point["avg"]) for point in run["heldout"]]
+def area(run: Run, axis: str = "step", end: float | None = None) -> float | None:
+    """Mean of held-out avg@k: the area under its curve against rollout steps, or another axis, up to its end
+    or to `end`; None if the run ends before."""
+    end = run["heldout"][-1][axis] if end is None else end
+    last = at(run, axis, end)
+    if last is None:
+        return None
+    points = [(point[axis], point["avg"]) for point in run["heldout"] if point[axis] < end] + [(end, last)]
     pieces = [(x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairwise(points)]
-    return float(sum(pieces) / points[-1][0])
+    return float(sum(pieces) / end)
 
 
 def window(run: Run, key: str, first: int, last: int) -> float:
@@ -272,9 +277,12 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 # --- Pictures -----------------------------------------------------------------------------------------------
 
 Panel = tuple[str, str, str]
-"""(title, what is drawn: a key of the curves or `heldout`, x-axis: updates, tokens or seconds)"""
+"""(title, what is drawn: a key of the curves or `heldout`, x-axis: a key of `AXES`)"""
 
-FIGURES: dict[str, tuple[list[str], list[Panel]]] = {
+Figures = dict[str, tuple[list[str], list[Panel]]]
+"""file → conditions and panels"""
+
+FIGURES: Figures = {
     "ladder": (STEPS, [("held-out avg@4", "heldout", "updates"), ("held-out avg@4", "heldout", "tokens")]),
     "fig2_clip_higher": (
         ["2_overlong_filtering", "3_clip_higher", "dapo_without_clip_higher", DAPO],
@@ -328,6 +336,7 @@ FIGURES: dict[str, tuple[list[str], list[Panel]]] = {
     ),
 }
 AXES = {
+    "step": "rollout steps",
     "updates": "optimiser updates",
     "tokens": "response tokens generated",
     "seconds": "seconds",
@@ -338,7 +347,9 @@ def curve(run: Run, key: str, axis: str) -> list[tuple[float, float]]:
     """(x, y) of one run."""
     if key == "heldout":
         return [(point[axis], point["avg"]) for point in run["heldout"]]
-    pairs = zip(run["curves"]["updates"], run["curves"][key], strict=True)
+    drawn = run["curves"][key]
+    xs = run["curves"]["updates"] if axis == "updates" else range(1, len(drawn) + 1)
+    pairs = zip(xs, drawn, strict=True)
     return [(x, y) for x, y in pairs if y is not None]
 
 
@@ -357,11 +368,11 @@ def band(runs: Sequence[Run], key: str, axis: str) -> tuple[list[float], list[fl
     return xs, means, halves
 
 
-def draw(runs: Runs, output: Path) -> None:
-    """One PNG a figure; what has no run yet is left out."""
+def draw(runs: Runs, output: Path, figures: Figures, labels: Mapping[str, str]) -> None:
+    """One PNG a figure; what has no run yet is left out. A condition has one colour in all figures."""
     from matplotlib.figure import Figure
 
-    for file, (names, panels) in FIGURES.items():
+    for file, (names, panels) in figures.items():
         there = [name for name in names if name in runs]
         if not there:
             continue
@@ -369,12 +380,13 @@ def draw(runs: Runs, output: Path) -> None:
         for axes, (title, key, axis) in zip(figure.subplots(1, len(panels)).flat, panels, strict=True):
             for name in there:
                 xs, means, halves = band(list(runs[name].values()), key, axis)
-                color = f"C{list(LABELS).index(name)}"
-                label = f"{LABELS[name]} ({len(runs[name])})"
+                color = f"C{list(labels).index(name) % 10}"
+                label = f"{labels[name]} ({len(runs[name])})"
                 axes.plot(xs, means, color=color, label=label)
                 lows, highs = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
                 axes.fill_between(xs, lows, highs, color=color, alpha=0.15, linewidth=0)
             axes.set_title(title, fontsize=10)
+            axes.set_yscale("log" if key == "policy/ratio_max" else "linear")
             axes.set_xlabel(AXES[axis], fontsize=9)
             axes.grid(alpha=0.3)
         figure.axes[0].legend(fontsize=7)
@@ -387,5 +399,5 @@ def report(results: Path, output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     text = table(runs)
     (output / "table.md").write_text(text, encoding="utf-8")
-    draw(runs, output)
+    draw(runs, output, FIGURES, LABELS)
     print(text)

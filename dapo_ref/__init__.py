@@ -41,6 +41,8 @@ Words, each for one thing
 
 import os
 
+__version__ = "0.1.0"
+
 # Read by OpenMP when torch is first imported, so it has to stand here. Without a GPU, waiting threads that
 # spin take the cores from the other processes and from the verifier: an update was four times slower on a
 # busy machine.

@@ -1,4 +1,5 @@
-"""Two evaluations compared: `python -m dapo_ref.compare A B`, two folders that `evaluate.py` wrote.
+"""Two evaluations compared: `python -m dapo_ref.compare A B`, two folders that `evaluate.py` wrote, or two
+runs whose `evaluation/` it wrote.
 
 Both answered the same problems, so the difference is taken problem by problem: how hard a problem is cancels.
 What is given is the mean difference B − A and its 95 % interval, that of a mean of P paired differences
@@ -84,8 +85,9 @@ def compare(first: Path, second: Path) -> list[dict[str, Any]]:
 
 def _problems(folder: Path) -> dict[tuple[str, ...], Sequence[Mapping[str, Any]]]:
     """Samples by what the problem says: the same one may have another number elsewhere."""
-    file = folder / "responses.jsonl"
-    if not file.exists():
+    places = (folder, folder / "evaluation")
+    file = next((place / "responses.jsonl" for place in places if (place / "responses.jsonl").exists()), None)
+    if file is None:
         raise ValueError(f"{folder} holds no results of evaluate.py (no responses.jsonl)")
     groups = by_problem(read_lines(file))
     return {(name, s[0]["prompt"], s[0]["reference"]): s for (name, _), s in groups.items()}
@@ -110,7 +112,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m dapo_ref.compare", description="Two evaluations, problem by problem."
     )
-    parser.add_argument("a", type=Path, metavar="A", help="folder that evaluate.py wrote")
+    parser.add_argument(
+        "a", type=Path, metavar="A", help="folder that evaluate.py wrote, or a run with evaluation/ inside"
+    )
     parser.add_argument("b", type=Path, metavar="B", help="another, of the same problems")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)

@@ -2,8 +2,8 @@
 
 Defaults are the paper's values (§4.1) wherever the paper gives one; the help of each key says so. Files are
 given with `--config a.yaml b.yaml`, later ones override earlier ones, and `--key value` overrides them all.
-An unknown key is an error that names the nearest known one. Combinations that cannot work are refused here,
-before a model is loaded.
+An unknown key is an error that names the nearest known one, or ours for a key of another project
+(`coming_from.py`). Combinations that cannot work are refused here, before a model is loaded.
 """
 
 import dataclasses
@@ -18,7 +18,9 @@ from typing import Any, Literal, TypeVar
 import yaml
 from transformers import HfArgumentParser
 
+from dapo_ref import coming_from
 from dapo_ref.errors import ConfigError
+from dapo_ref.layout import Layout
 
 T = TypeVar("T")
 
@@ -45,6 +47,7 @@ class Sampling:
     rollout_batch_size: int
     rollout_weights: str
     sampler: str
+    rollout_kv_tokens: int
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,17 @@ class Config:
     """Everything a run depends on. `[paper: …]` marks the values of arXiv 2503.14476v1, §4.1."""
 
     # --- Model and data -------------------------------------------------------------------------------------
-    model: str = option("tiny", "HF directory or hub name; `tiny` is the embedded one [paper: Qwen2.5-32B]")
-    data: str = option("tiny:train", "JSONL or parquet file, or generated TASK:SPLIT [paper: DAPO-Math-17K]")
+    model: str = option(
+        "tiny", "HF directory, hub name or run folder; `tiny` is the embedded one [paper: Qwen2.5-32B]"
+    )
+    data: str = option(
+        "tiny:train",
+        "file, TASK:SPLIT or hub name; several with commas [paper: DAPO-Math-17K]",
+    )
+    data_weights: str = option("", "shares of several sources, such as 1, 3")
+    question_column: str = option("", "of the questions; a.b is a field of a column")
+    answer_column: str = option("", "of the answers")
+    answer_pattern: str = option("", "regular expression with one group: #### (.+)")
     prompt_template: str = option(
         DEFAULT_PROMPT_TEMPLATE, "wraps a bare question at {question}; chat-format data is used as it is"
     )
@@ -77,6 +89,9 @@ class Config:
     )
     top_p: float = option(1.0, "nucleus sampling; below 1 sampled and trained policy differ [recipe: 1.0]")
     rollout_batch_size: int = option(128, "responses generated at once by a process")
+    rollout_kv_tokens: int = option(
+        0, "rows × columns in a process's cache; 0: what the free memory of a GPU holds, no limit on a CPU"
+    )
     rollout_weights: Literal["gathered", "sharded"] = option(
         "gathered", "generate on a full copy of the weights, or layer by layer where a copy does not fit"
     )
@@ -105,9 +120,11 @@ class Config:
     verifier: Literal["math", "recipe"] = option("math", "our verifier, or the authors' string rule")
     compare_recipe: bool = option(False, "record how often our verifier and the authors' rule disagree")
     boxed_answers: bool = option(True, r"accept a last \boxed{…} where there is no `Answer:` line")
-    verifier_workers: int = option(1, "processes a rank for symbolic answers")
-    verifier_timeout_s: float = option(5.0, "seconds for one symbolic answer")
-    verifier_memory_mb: int = option(1024, "memory of one verifier process")
+    verifier_workers: int = option(1, "processes a rank for symbolic answers, or for reward_function")
+    verifier_timeout_s: float = option(5.0, "seconds for one symbolic answer, or one call")
+    verifier_memory_mb: int = option(1024, "memory of one of these processes")
+    reward_function: str = option("", "FILE.py:NAME, yours, in place of the verifier")
+    reward_in_process: bool = option(False, "call it in the training process")
 
     # --- Objective (Eq. 8–10, 12) ---------------------------------------------------------------------------
     loss_variant: str = option("dapo", "a row of `objective.VARIANTS`: dapo, gspo, cispo [paper: dapo]")
@@ -128,6 +145,11 @@ class Config:
     unbiased_std: bool = option(True, "Bessel-corrected std in Eq. 9 (D2) [recipe: true]")
     dual_clip: float = option(0.0, "c of the authors' dual clip (D3); 0 is off [paper: none, recipe: 10]")
 
+    importance_correction: Literal["none", "truncated"] = option(
+        "none", "or weigh each token by min(π_old / π_sampler, importance_cap) [paper: none]"
+    )
+    importance_cap: float = option(2.0, "C of importance_correction truncated")
+
     # --- Optimisation ---------------------------------------------------------------------------------------
     responses_per_update: int = option(512, "mini-batch of one optimiser update, in responses [paper: 512]")
     tokens_per_microbatch: int = option(32768, "tokens a process computes at once; memory, not results")
@@ -147,7 +169,9 @@ class Config:
 
     # --- Run ------------------------------------------------------------------------------------------------
     output_dir: str = option("", "run folder; default runs/<name of the first config file>")
-    process_group_timeout_s: int = option(1800, "seconds; a rank that is silent for so long ends the run")
+    process_group_timeout_s: int = option(
+        1800, "seconds; a rank without progress for so long ends the run, one that waits for others does not"
+    )
     resume: bool = option(False, "continue the run in output_dir after its newest whole checkpoint")
     allow_config_change: bool = option(False, "resume also where the mathematics changed")
     seed: int = option(0, "of data order and sampling")
@@ -186,6 +210,16 @@ class Config:
             sampler="segments",
         )
 
+    def layout(self, optional: bool) -> Layout:
+        """How rows are read; optional: a source may lack the named columns."""
+        return Layout(
+            question=self.question_column,
+            answer=self.answer_column,
+            pattern=self.answer_pattern,
+            keep_fields=bool(self.reward_function),
+            optional=optional,
+        )
+
     @property
     def model_dir(self) -> str:
         """Where `model` is: the embedded one's directory for `tiny`."""
@@ -211,7 +245,7 @@ class Config:
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         not_negative = (
             "max_prompts_per_round warmup_steps weight_decay checkpoint_every learning_rate seed "
-            "clip_eps_high dual_clip evaluate_every record_tokens overlong_penalty_factor"
+            "clip_eps_high dual_clip evaluate_every record_tokens overlong_penalty_factor rollout_kv_tokens"
         )
         for name in not_negative.split():
             _require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
@@ -225,23 +259,31 @@ class Config:
             self.dual_clip == 0 or self.dual_clip > 1,
             f"dual_clip must be above 1, or 0 for off, got {self.dual_clip}",
         )
+        _require(self.importance_cap >= 1, f"importance_cap must be at least 1, got {self.importance_cap}")
         _require(
             not self.prompt_date or re.fullmatch(r"\d{4}-\d{2}-\d{2}", self.prompt_date) is not None,
             f"prompt_date must be YYYY-MM-DD, got {self.prompt_date!r}",
         )
         _require("{question}" in self.prompt_template, "prompt_template must contain {question}")
+        _require(
+            not self.answer_pattern or _groups(self.answer_pattern) == 1,
+            f"answer_pattern must be a regular expression with one group, got {self.answer_pattern!r}",
+        )
+        numbers = r"\s*\d+(\.\d+)?\s*"
+        _require(
+            not self.data_weights or re.fullmatch(f"{numbers}(,{numbers})*", self.data_weights) is not None,
+            f"data_weights must be numbers with commas between them, got {self.data_weights!r}",
+        )
 
     def _check_combinations(self) -> None:
-        responses = self.prompts_per_step * self.group_size
+        batch = self.prompts_per_step * self.group_size
+        minis = [batch // n for n in range(1, self.prompts_per_step + 1) if self.prompts_per_step % n == 0]
+        near = sorted(minis, key=lambda size: abs(size - self.responses_per_update))[:2]
         _require(
-            responses % self.responses_per_update == 0,
-            f"responses_per_update ({self.responses_per_update}) must divide prompts_per_step × group_size "
-            f"({self.prompts_per_step} × {self.group_size} = {responses})",
-        )
-        _require(
-            self.responses_per_update % self.group_size == 0,
-            f"responses_per_update ({self.responses_per_update}) must be a multiple of group_size "
-            f"({self.group_size}): mini-batches hold whole groups",
+            self.responses_per_update in minis,
+            f"responses_per_update ({self.responses_per_update}) must divide the batch of prompts_per_step × "
+            f"group_size ({self.prompts_per_step} × {self.group_size} = {batch}) into mini-batches of whole "
+            f"groups: set it to {' or '.join(map(str, sorted(near)))}",
         )
         _require(
             not (self.dynamic_sampling and self.group_size == 1),
@@ -275,8 +317,31 @@ class Config:
             f"unbiased_std false needs advantage normalized: {self.advantage} has no std",
         )
         _require(
+            bool(self.reward_function) or not self.reward_in_process,
+            "reward_in_process needs reward_function: name one, or set it to false",
+        )
+        _require(
+            not self.reward_function or (self.verifier == "math" and not self.compare_recipe),
+            "reward_function takes the place of the verifier: leave out verifier recipe and compare_recipe",
+        )
+        _require(
+            self.importance_correction == "truncated" or self.importance_cap == 2,
+            "importance_cap needs importance_correction truncated: without it no token is weighted",
+        )
+        _require(
+            self.importance_correction == "none"
+            or not (self.sampler == "continuous_batching" and self.top_p < 1),
+            "importance_correction truncated with sampler continuous_batching needs top_p 1: below that the "
+            "sampler does not tell its probabilities",
+        )
+        _require(
             not (self.sampler == "continuous_batching" and self.rollout_weights == "sharded"),
             "sampler continuous_batching needs rollout_weights gathered",
+        )
+        _require(
+            not self.rollout_kv_tokens or (self.sampler == "segments" and self.rollout_weights == "gathered"),
+            "rollout_kv_tokens needs sampler segments and rollout_weights gathered: the others have caches "
+            "of their own",
         )
         _require(
             bool(self.evaluate_every) <= bool(self.eval_sources),
@@ -290,8 +355,20 @@ class Config:
 
 
 def resolve_model(model: str) -> str:
-    """A model's directory or hub name; `tiny` names the one that ships with this package."""
-    return str(Path(__file__).parent / "tiny" / "model") if model == "tiny" else model
+    """A model's directory or hub name; `tiny` names the one that ships with this package, and a run folder
+    the model that it exported.
+
+    Raises:
+        ConfigError: a run that has no model yet.
+    """
+    if model == "tiny":
+        return str(Path(__file__).parent / "tiny" / "model")
+    folder = Path(model)
+    if not (folder / "config.yaml").is_file() or (folder / "config.json").is_file():
+        return model
+    if not (folder / "model").is_dir():
+        raise ConfigError(f"model: {model} is a run that has no {folder / 'model'} yet")
+    return str(folder / "model")
 
 
 def load_config(argv: Sequence[str]) -> Config:
@@ -319,6 +396,8 @@ def load_config(argv: Sequence[str]) -> Config:
     )
     given = parser.parse_given(argv)
     files = given.pop("config", [])
+    if overrides := [word for word in files if coming_from.override_key(word) and not Path(word).exists()]:
+        parser.refuse(overrides)  # `--config a.yaml data.seed=1`
     values: dict[str, Any] = {}
     for file in files:
         values |= _read_file(Path(file))
@@ -355,11 +434,15 @@ class Change:
 # Of one start, not of the run: they are not compared.
 START_KEYS = frozenset({"output_dir", "resume", "allow_config_change"})
 
+# In a file these may be lists.
+LIST_KEYS = frozenset({"data", "data_weights", "eval_data"})
+
 # What a run may change when it is resumed, with the same numbers to the last bit.
 FREE_KEYS = frozenset(
     {
         *("rollout_steps", "checkpoint_every", "keep_checkpoints", "on_checkpoint_error", "tracker"),
         *("process_group_timeout_s", "max_skipped_updates", "verifier_workers", "compare_recipe"),
+        "reward_in_process",
         *("record_tokens", "evaluate_every", "eval_data", "eval_samples_per_problem", "eval_top_p"),
         "exceed_positions",
     }
@@ -371,6 +454,7 @@ INEXACT_KEYS = {
     "packing": "sums are taken in another order, the last bits differ",
     "gradient_checkpointing": "activations are computed twice, the last bits may differ",
     "rollout_batch_size": "other responses are drawn from the same distribution",
+    "rollout_kv_tokens": "other responses are drawn from the same distribution",
     "rollout_weights": "other responses are drawn from the same distribution",
     "sampler": "other responses are drawn from the same distribution",
 }
@@ -412,9 +496,13 @@ class StrictParser(HfArgumentParser):
         """
         namespace, unknown = self.parse_known_args(list(argv))
         if unknown:
-            raise ConfigError(unknown_key(_word_key(unknown[0]), "command line", self._keys))
+            self.refuse(unknown)
         given = {_word_key(word) for word in argv if word.startswith("--")}
         return {key: getattr(namespace, key) for key in vars(namespace) if key in given}
+
+    def refuse(self, words: Sequence[str]) -> None:
+        """Raises ConfigError about words that are no keys."""
+        raise ConfigError(unknown_keys(_unknown_words(words), "command line", self._keys))
 
     def error(self, message: str) -> Any:
         raise ConfigError(message)
@@ -463,10 +551,14 @@ def _read_file(file: Path) -> dict[str, Any]:
     if not isinstance(content, Mapping):
         raise ConfigError(f"{file}: must hold `key: value` lines, found {type(content).__name__}")
     known = [field.name for field in dataclasses.fields(Config)]
+    leaves = [leaf for key, value in content.items() for leaf in _leaves(str(key), value)]
+    unknown = [leaf for leaf in leaves if leaf not in known]
+    if unknown:
+        raise ConfigError(unknown_keys(unknown, str(file), known))
     words = []
     for key, value in content.items():
-        if key not in known:
-            raise ConfigError(unknown_key(str(key), str(file), known))
+        if isinstance(value, list) and key in LIST_KEYS:
+            value = ", ".join(map(str, value))
         if isinstance(value, (list, dict)) or value is None:
             raise ConfigError(f"{file}: {key} must be a single value, got {value!r}")
         words.append(f"--{key}={value}")
@@ -495,10 +587,46 @@ def choose(table: Mapping[str, T], key: str, name: str) -> T:
     return table[name]
 
 
-def unknown_key(key: str, where: str, known: Sequence[str]) -> str:
-    """The message about a key that is not known."""
-    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-    return f"{where}: unknown key {key!r}; did you mean {nearest!r}?"
+def unknown_keys(keys: Sequence[str], where: str, known: Sequence[str]) -> str:
+    """The message about keys that are not known; those of other projects are answered with ours."""
+    answers = [coming_from.answer(key, known) for key in keys]
+    parts = [found or _nearest(key, known) for key, found in zip(keys, answers, strict=True)]
+    more = f"; and {len(parts) - 8} more" if len(parts) > 8 else ""
+    page = f"; {coming_from.PAGE} has the tables" if any(answers) else ""
+    return f"{where}: unknown key{'s'[: len(parts) - 1]} {'; '.join(parts[:8])}{more}{page}"
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    if key in known:
+        return f"{key!r}: write it as --{key} VALUE"
+    if "." in key:
+        return f"{key!r}: no key here has a dot in it"
+    near = difflib.get_close_matches(key, known, n=1)
+    return (
+        f"{key!r}; did you mean {near[0]!r}?" if near else f"{key!r}: no key is spelled like it, see --help"
+    )
+
+
+def _unknown_words(words: Sequence[str]) -> list[str]:
+    """The keys among the words that the parser does not know; its first word where none looks like a key."""
+    keys = [_word_key(word) for word in words if word.startswith("--")]
+    keys += [coming_from.override_key(word) or "" for word in words if not word.startswith("--")]
+    return [key for key in keys if key] or [_word_key(words[0])]
+
+
+def _leaves(key: str, value: Any) -> list[str]:
+    """`a: {b: 1, c: 2}` as `a.b` and `a.c`, the keys of a nested file."""
+    if not isinstance(value, Mapping) or not value:
+        return [key]
+    return [leaf for name, below in value.items() for leaf in _leaves(f"{key}.{name}", below)]
+
+
+def _groups(pattern: str) -> int:
+    """How many groups a regular expression has; -1 where it is none."""
+    try:
+        return re.compile(pattern).groups
+    except re.error:
+        return -1
 
 
 def _require(condition: bool, message: str) -> None:

@@ -18,7 +18,7 @@ How a mini-batch larger than memory, spread over W ranks, still has one exact lo
     caller counts tokens once over every micro-batch and rank of the mini-batch; micro-batch losses then
     simply add up. ZeRO averages gradients over ranks, so the caller multiplies by W (`engine.backward`).
 
-Departures (the README lists them with their reasons)
+Departures (docs/paper.md lists them with their reasons)
     D1  Token normalisation. Eq. 8 puts 1/Σ|oᵢ| inside the expectation over questions, so that each *group*
         has the same weight; §3.3 argues with the tokens of the batch. `token_level_mean` divides by the
         tokens of the whole mini-batch (as verl does today); `group_token_mean` is Eq. 8 as printed. The
@@ -314,11 +314,28 @@ def clip_fractions(
     Raises:
         ValueError: shapes that do not agree or a mask that is not bool.
     """
-    _require_mask(response_mask, "ratio", ratio)
+    high = clipped_high(ratio, advantages, response_mask, clip_eps_high)
     advantages = _per_token("advantages", advantages, "ratio", ratio)
     low = (advantages < 0) & (ratio < 1.0 - clip_eps_low) & response_mask
-    high = (advantages > 0) & (ratio > 1.0 + clip_eps_high) & response_mask
     return low.sum(), high.sum()
+
+
+def clipped_high(ratio: Tensor, advantages: Tensor, response_mask: Tensor, clip_eps_high: float) -> Tensor:
+    """Which tokens have no gradient because the upper clip binds:  Â > 0 and r > 1+ε_high (§3.1, Fig. 3a).
+
+    Args:
+        ratio, response_mask: [B, T]; advantages: [B].
+        clip_eps_high: ε_high.
+
+    Returns:
+        [B, T] bool, valid tokens only.
+
+    Raises:
+        ValueError: shapes that do not agree or a mask that is not bool.
+    """
+    _require_mask(response_mask, "ratio", ratio)
+    advantages = _per_token("advantages", advantages, "ratio", ratio)
+    return (advantages > 0) & (ratio > 1.0 + clip_eps_high) & response_mask
 
 
 def _masked(x: Tensor, response_mask: Tensor) -> Tensor:

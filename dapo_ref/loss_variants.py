@@ -4,6 +4,8 @@
     CISPO                   arXiv 2506.13585    the clip bounds a weight, not the gradient
     Dr. GRPO                arXiv 2503.20783    no std in Eq. 9, a constant for the length in Eq. 5
     leave-one-out           arXiv 2402.14740    the baseline of a response is the mean of the others (RLOO)
+    truncated weights       Yao et al. 2025     a token weighs π_old over π as the sampler had it (TIS;
+                            https://fengyao.notion.site/off-policy-rl)
 
 `objective.py` chooses among them. The dimension key is that of `loss.py`.
 """
@@ -158,6 +160,30 @@ def cispo_surrogate(
     weight = ratio.clamp(min=1.0 - clip_eps_low, max=1.0 + clip_eps_high)
     advantages = _per_token("advantages", advantages, "logprobs", logprobs)
     return weight * advantages * logprobs
+
+
+def truncated_importance_weight(
+    old_logprobs: Tensor, sampler_logprobs: Tensor, response_mask: Tensor, cap: float
+) -> Tensor:
+    """Truncated importance weight (TIS):  wᵢₜ = sg[ min( π_old / π_sampler , C ) ].
+
+    Sampler and trainer compute the same policy with other kernels, so that tokens come from π_sampler and not
+    quite from π_old. The weight corrects for that, and the cap bounds its variance.
+
+    Args:
+        old_logprobs: [B, T] log π_old, as the trainer has it.
+        sampler_logprobs: [B, T] the same, as the sampler had it.
+        response_mask: [B, T].
+        cap: C, above 0.
+
+    Returns:
+        [B, T] a constant for the gradient; min(1, C) at masked-out positions.
+
+    Raises:
+        ValueError: shapes differ, the mask is not bool, or the cap ≤ 0.
+    """
+    _require_positive("cap", cap)
+    return masked_ratio(old_logprobs, sampler_logprobs, response_mask).detach().clamp(max=cap)
 
 
 def dual_clipped(ratio: Tensor, advantages: Tensor, response_mask: Tensor, clip_ratio_c: float) -> Tensor:

@@ -16,6 +16,10 @@
     centred           R − mean                                                         Dr. GRPO
     leave_one_out     R − mean of the others                                           RLOO
 
+    importance_correction   each token's surrogate times                               from
+    none                    1                                                          Eq. 10
+    truncated               min(π_old / π_sampler, importance_cap)                     TIS
+
 With the paper's configuration the objective *is* `loss.dapo_loss`. To train with another loss, add a function
 to `loss_variants.py` and a row to `VARIANTS`, and name it in the configuration (`loss_variant: NAME`); see
 docs/extending.md.
@@ -31,6 +35,7 @@ from dapo_ref.config import Config, choose
 from dapo_ref.errors import ConfigError
 from dapo_ref.loss import (
     clip_fractions,
+    clipped_high,
     dapo_loss,
     dual_clip,
     group_advantages,
@@ -48,6 +53,7 @@ from dapo_ref.loss_variants import (
     gspo_surrogate,
     leave_one_out_advantages,
     sequence_ratio,
+    truncated_importance_weight,
 )
 from dapo_ref.policy.batching import MicroBatch, MiniBatch
 
@@ -99,6 +105,7 @@ class Clipping(NamedTuple):
         ratio_max: the largest ratio.
         log_ratio_sum: Σ (log π_old − log π_θ) over the trained tokens. Its mean estimates KL(π_old ‖ π_θ),
             since the tokens are sampled from π_old; it can be below 0.
+        high_prob_sum, high_prob_max: π_θ of the tokens that the upper clip stops (Fig. 3a).
     """
 
     low: float
@@ -106,6 +113,8 @@ class Clipping(NamedTuple):
     ratio_max: float
     log_ratio_sum: float
     dual: float
+    high_prob_sum: float
+    high_prob_max: float
 
 
 @dataclass(frozen=True)
@@ -136,6 +145,8 @@ class Objective:
         mask = micro.response_mask
         ratio = self.ratio(logprobs.detach(), _old(micro), mask)
         low, high = clip_fractions(ratio, micro.advantages, mask, self.clip_eps_low, self.clip_eps_high)
+        stopped = clipped_high(ratio, micro.advantages, mask, self.clip_eps_high)
+        probs = logprobs.detach()[stopped].exp()
         dual = dual_clipped(ratio, micro.advantages, mask, self.clip_ratio_c) if self.clip_ratio_c else 0
         return Clipping(
             low=float(low),
@@ -143,6 +154,8 @@ class Objective:
             ratio_max=float(ratio[mask].max()) if mask.any() else 0.0,
             log_ratio_sum=float((_old(micro) - logprobs.detach())[mask].sum()),
             dual=float(dual),
+            high_prob_sum=float(probs.sum()),
+            high_prob_max=float(probs.max()) if len(probs) else 0.0,
         )
 
 
@@ -170,9 +183,17 @@ def build_objective(config: Config) -> Objective:
         surrogate = variant.surrogate(logprobs, _old(micro), micro.advantages, micro.response_mask, **clip)
         if config.dual_clip:
             surrogate = dual_clip(surrogate, micro.advantages, config.dual_clip)
+        if weighted:
+            assert micro.sampler_logprobs is not None
+            surrogate = surrogate * truncated_importance_weight(
+                _old(micro), micro.sampler_logprobs, micro.response_mask, config.importance_cap
+            )
         return -aggregate(surrogate, micro, mini, config)
 
-    paper = variant is VARIANTS["dapo"] and aggregate is _by_minibatch and not config.dual_clip
+    weighted = config.importance_correction == "truncated"
+    paper = (
+        variant is VARIANTS["dapo"] and aggregate is _by_minibatch and not config.dual_clip and not weighted
+    )
     return Objective(dapo if paper else other, variant.ratio, **clip, clip_ratio_c=config.dual_clip)
 
 

@@ -19,17 +19,27 @@ from transformers import PreTrainedTokenizerBase
 from dapo_ref.config import Config, choose
 from dapo_ref.data import Problem
 from dapo_ref.errors import TrainingError
+from dapo_ref.own_reward import Outcome, OwnReward
+from dapo_ref.own_reward import Ticket as OwnTicket
 from dapo_ref.reward import correctness_reward, soft_overlong_penalty
 from dapo_ref.types import Group, Rollout
-from dapo_ref.verifier import Ticket, Verdict, VerifierPool, recipe_judge
+from dapo_ref.verifier import Status, Ticket, Verdict, VerifierPool, recipe_judge
 
 RewardFunction = Callable[[Sequence[Group], Config], Tensor]
 """(verified groups, configuration) → [P·G] float32 rewards, group after group."""
 
 
+def base_rewards(groups: Sequence[Group]) -> Tensor:
+    """[P·G] float32: Eq. 7, or what the configured `reward_function` gave."""
+    own = [rollout.own for group in groups for rollout in group.rollouts]
+    if any(outcome is None for outcome in own):
+        return correctness_reward(correct_matrix(groups).flatten())
+    return torch.tensor([outcome.reward for outcome in own if outcome])
+
+
 def dapo_reward(groups: Sequence[Group], config: Config) -> Tensor:
     """The rule reward of Eq. 7 with the punishment of Eq. 13 added to it."""
-    rewards = correctness_reward(correct_matrix(groups).flatten())
+    rewards = base_rewards(groups)
     if config.soft_overlong_punishment:
         lengths = torch.tensor([len(rollout.response_ids) for group in groups for rollout in group.rollouts])
         penalty = soft_overlong_penalty(lengths, config.max_response_length, config.overlong_cache_length)
@@ -45,28 +55,38 @@ class Scorer:
 
     def __init__(self, config: Config) -> None:
         """Raises:
-        ConfigError: no reward has the name that `reward` gives.
+        ConfigError: no reward has the name that `reward` gives, or `reward_function` cannot be had.
         """
         self._config = config
         self._reward = choose(REWARDS, "reward", config.reward)
         self._recipe = config.verifier == "recipe"
         self._begun: dict[int, tuple[Rollout, Ticket]] = {}
-        self._pool = VerifierPool(
-            workers=config.verifier_workers,
-            timeout_s=config.verifier_timeout_s,
-            memory_mb=config.verifier_memory_mb,
-            boxed=config.boxed_answers,
-        )
+        self._asked: dict[int, tuple[Rollout, OwnTicket]] = {}
+        limits: dict[str, Any] = {
+            "workers": config.verifier_workers,
+            "timeout_s": config.verifier_timeout_s,
+            "memory_mb": config.verifier_memory_mb,
+        }
+        self._pool = VerifierPool(**limits, boxed=config.boxed_answers)
+        self._own: OwnReward | None = None
+        if config.reward_function:
+            self._own = OwnReward(config.reward_function, in_process=config.reward_in_process, **limits)
 
     def __enter__(self) -> "Scorer":
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._pool.close()
+        if self._own:
+            self._own.close()
 
     def begin(self, problem: Problem, rollout: Rollout) -> None:
         """Starts to verify a response while others are still sampled."""
-        if not self._recipe:
+        if self._own:
+            prompt = "\n\n".join(message["content"] for message in problem.messages)
+            ticket = self._own.submit(prompt, rollout.text, problem.reference, problem.fields)
+            self._asked[id(rollout)] = rollout, ticket
+        elif not self._recipe:
             self._begun[id(rollout)] = rollout, self._pool.submit(rollout.text, problem.reference)
 
     def score(self, groups: Sequence[Group]) -> list[Group]:
@@ -75,7 +95,11 @@ class Scorer:
         Raises:
             TrainingError: the reward function does not give one finite number a response.
         """
-        groups = _with(groups, "verdict", self.verdicts(groups))
+        if self._own:
+            outcomes = self._outcomes(self._own, groups)
+            groups = _with(_with(groups, "own", outcomes), "verdict", map(_verdict_of, outcomes))
+        else:
+            groups = _with(groups, "verdict", self.verdicts(groups))
         rewards = self._reward(groups, self._config)
         count = sum(len(group.rollouts) for group in groups)
         if rewards.shape != (count,) or not rewards.isfinite().all():
@@ -94,6 +118,14 @@ class Scorer:
             if id(rollout) not in self._begun:
                 self.begin(problem, rollout)
         return [self._pool.result(self._begun.pop(id(rollout))[1]) for _, rollout in pairs]
+
+    def _outcomes(self, own: OwnReward, groups: Sequence[Group]) -> list[Outcome]:
+        """What the reward function says of each response; those that `begin` started are only waited for."""
+        pairs = [(group.problem, rollout) for group in groups for rollout in group.rollouts]
+        for problem, rollout in pairs:
+            if id(rollout) not in self._asked:
+                self.begin(problem, rollout)
+        return [own.result(self._asked.pop(id(rollout))[1]) for _, rollout in pairs]
 
     def answer_classes(self, group: Group) -> list[int | None]:
         """Which responses of a verified group give equivalent answers, for maj@k.
@@ -127,6 +159,12 @@ class Scorer:
         tickets = [self._pool.submit(f"Answer: {answer}", first) for first in firsts]
         same = [self._pool.result(ticket).correct for ticket in tickets]
         return same.index(True) if True in same else len(firsts)
+
+
+def _verdict_of(outcome: Outcome) -> Verdict:
+    """The verdict of a reward function; there is no extracted answer."""
+    wrong = Status.TIMEOUT if outcome.timed_out else Status.WRONG
+    return Verdict.of(Status.CORRECT if outcome.right else wrong, None)
 
 
 def _with(groups: Sequence[Group], name: str, values: Iterable[Any]) -> list[Group]:
@@ -164,6 +202,7 @@ def rollout_rows(groups: Sequence[Group], tokenizer: PreTrainedTokenizerBase) ->
         prompt = tokenizer.decode(group.prompt_ids)
         for rollout in group.rollouts:
             assert rollout.verdict is not None
+            failure = {"failure": rollout.own.failure} if rollout.own and rollout.own.failure else {}
             rows.append(
                 {
                     "prompt": prompt,
@@ -176,6 +215,7 @@ def rollout_rows(groups: Sequence[Group], tokenizer: PreTrainedTokenizerBase) ->
                     "length": len(rollout.response_ids),
                     "source": group.problem.source,
                     "reward": round(rollout.reward, 6),
+                    **failure,
                 }
             )
     return rows

@@ -4,11 +4,16 @@ Dimension key: B responses of a batch in group order, G of a group.
 """
 
 import math
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from dapo_ref.data import Problem
+from dapo_ref.own_reward import Outcome
 from dapo_ref.verifier import Verdict
 
 
@@ -22,7 +27,9 @@ class Rollout:
         truncated: generation ran into the cap, so that there is no end-of-sequence token.
         verdict: what the verifier said; None until it is asked.
         reward: Rᵢ, the rule reward of Eq. 7 with what is added to it; nan until it is computed.
-        mean_prob: of its tokens under the policy; nan but in an evaluation.
+        own: what the configured reward function said; None without one.
+        logprobs: log π of each token as the sampler had it, at the temperature of sampling and before a
+            nucleus is cut; empty where the sampler does not tell. `==` does not see them.
     """
 
     response_ids: list[int]
@@ -30,12 +37,26 @@ class Rollout:
     truncated: bool
     verdict: Verdict | None = None
     reward: float = math.nan
-    mean_prob: float = math.nan
+    own: Outcome | None = None
+    logprobs: Sequence[float] = field(default_factory=lambda: array("f"), compare=False, repr=False)
 
     @property
     def correct(self) -> bool:
         """Whether the answer is equivalent to the reference (Eq. 7)."""
         return self.verdict is not None and self.verdict.correct
+
+    @property
+    def mean_prob(self) -> float:
+        """Mean probability of the tokens; nan where the sampler does not tell."""
+        probs = torch.tensor(list(self.logprobs)).exp().tolist()
+        return sum(probs) / len(probs) if probs else math.nan
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Processes hand each other tokens as int32, four bytes each and copied at once."""
+        return vars(self) | {"response_ids": array("i", self.response_ids)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, response_ids=state["response_ids"].tolist())
 
 
 @dataclass(frozen=True)
@@ -53,6 +74,7 @@ class Batch:
 
     Attributes:
         prompt_ids, response_ids: B lists of tokens.
+        sampler_logprobs: B lists, log π of the response's tokens as the sampler had them; may be empty.
         lengths: [B] |oᵢ|.
         filtered: [B] bool, left out of the loss by overlong filtering (§3.4); all False without it.
         group_index: [B] which group a response belongs to, from 0 up.
@@ -62,6 +84,7 @@ class Batch:
 
     prompt_ids: list[list[int]]
     response_ids: list[list[int]]
+    sampler_logprobs: list[Sequence[float]]
     lengths: Tensor
     filtered: Tensor
     group_index: Tensor

@@ -43,6 +43,12 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
+    "errors.py": ["tests/run/test_command.py"],
+    "run/command.py": ["tests/run/test_command.py"],
+    "distributed/machine.py": ["tests/distributed/test_machine.py"],
+    "distributed/native_build.py": ["tests/distributed/test_native_build.py"],
+    "usage.py": ["tests/test_usage.py"],
+    "run/next_step.py": ["tests/run/test_next_step.py"],
     "verifier/decide.py": [
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
@@ -77,11 +83,6 @@ TESTS = {
         "tests/verifier/test_parse.py",
         "tests/verifier/test_kinds.py",
         "tests/verifier/test_notation.py",
-    ],
-    "verifier/cursor.py": [
-        "tests/verifier/test_parse.py",
-        "tests/verifier/test_exact.py",
-        "tests/verifier/test_attacks.py",
     ],
     "verifier/expression.py": [
         "tests/verifier/test_parse.py",
@@ -125,12 +126,16 @@ TESTS = {
         "tests/verifier/test_decide.py",
         "tests/verifier/test_cases.py",
     ],
-    "verifier/judging.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
-    "verifier/pool.py": ["tests/verifier/test_pool.py"],
+    "verifier/pool.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
     "verifier/worker.py": ["tests/verifier/test_pool.py"],
+    "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
+    "preflight/checks.py": ["tests/test_preflight.py"],
+    "preflight/machine.py": ["tests/test_preflight.py"],
+    "preflight/policy.py": ["tests/test_preflight.py"],
+    "preflight/__main__.py": ["tests/distributed/test_preflight_command.py"],
     "run/health.py": ["tests/run/test_health.py"],
     "policy/keyed.py": ["tests/policy/test_keyed.py"],
     "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
@@ -140,23 +145,47 @@ TESTS = {
     "report/data.py": ["tests/test_report.py"],
     "report/page.py": ["tests/test_report.py"],
     "report/command.py": ["tests/test_report.py"],
+    "report/pictures.py": ["tests/test_report.py"],
     "report/static/rollouts.js": ["tests/test_report.py"],
     "report/static/charts.js": ["tests/test_report.py"],
-    "distributed/engine.py": ["tests/distributed/test_distributed.py", "tests/run/test_export.py"],
-    "distributed/accelerator.py": ["tests/distributed/test_distributed.py"],
-    "distributed/processes.py": ["tests/distributed/test_seeds.py"],
+    "distributed/engine.py": [
+        "tests/distributed/test_engine.py",
+        "tests/run/test_export.py",
+        "tests/distributed/test_distributed.py",
+    ],
+    "distributed/accelerator.py": [
+        "tests/distributed/test_accelerator.py",
+        "tests/distributed/test_distributed.py",
+    ],
+    "plan.py": ["tests/test_plan.py"],
+    "types.py": ["tests/distributed/test_processes.py"],
+    "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
     "reward.py": ["tests/test_reward.py"],
     "dynamic_sampling.py": ["tests/test_dynamic_sampling.py"],
     "objective.py": ["tests/test_objective.py"],
-    "policy/pretrained.py": ["tests/policy/test_pretrained.py", "tests/policy/test_rollout.py"],
+    "policy/pretrained.py": [
+        "tests/policy/test_pretrained.py",
+        "tests/policy/test_rollout.py",
+        "tests/run/test_export.py",
+    ],
     "policy/paths.py": ["tests/policy/test_paths.py"],
-    "policy/batching.py": ["tests/policy/test_batching.py"],
-    "policy/logprobs.py": ["tests/policy/test_logprobs.py"],
+    "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
+    "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py"],
-    "policy/kv_cache.py": ["tests/policy/test_rollout.py"],
-    "policy/rollout.py": ["tests/policy/test_rollout.py"],
+    "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
+    "policy/columns.py": [
+        "tests/policy/test_sampler_gap.py",
+        "tests/policy/test_waiting.py",
+        "tests/policy/test_rollout.py",
+    ],
+    "policy/waiting.py": ["tests/policy/test_waiting.py"],
+    "policy/rollout.py": [
+        "tests/policy/test_rollout.py",
+        "tests/policy/test_sampler_gap.py",
+        "tests/policy/test_waiting.py",
+    ],
     "run/files.py": ["tests/run/test_manifest.py"],
     "run/manifest.py": ["tests/run/test_manifest.py"],
     "run/checkpoint.py": ["tests/run/test_checkpoint.py", "tests/run/test_export.py"],
@@ -165,17 +194,86 @@ TESTS = {
     "distributed/watch.py": ["tests/distributed/test_watch.py"],
     "train.py": ["tests/test_wiring.py", "tests/test_keys.py"],
     "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
-    "run/metrics.py": ["tests/run/test_metrics.py"],
-    "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py"],
-    "config.py": ["tests/test_config.py", "tests/run/test_folder.py"],
-    "data/sources.py": ["tests/data/test_parquet_numbers.py"],
+    "run/metrics.py": ["tests/run/test_metrics.py", "tests/test_own_reward.py"],
+    "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py", "tests/test_own_reward.py"],
+    "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
+    "coming_from.py": ["tests/test_coming_from.py"],
+    "own_reward.py": ["tests/test_own_reward.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
+    "data/mixture.py": ["tests/data/test_layouts.py"],
+    "data/problems.py": ["tests/data/test_layouts.py", "tests/test_own_reward.py"],
+    "layout.py": ["tests/data/test_layouts.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
-LAUNCHING = {"tests/distributed/test_distributed.py", "tests/test_report.py"}
+LAUNCHING = {
+    "tests/distributed/test_distributed.py",
+    "tests/distributed/test_preflight_command.py",
+    "tests/test_report.py",
+}
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
+    "errors.py": [
+        Mutation("another file", '"TORCHELASTIC_ERROR_FILE"', '"ERROR_FILE"'),
+        Mutation("a full disk hides the error", "contextlib.suppress(OSError)", "contextlib.suppress()"),
+        Mutation("no time", "int(time.time())", "2**40"),
+    ],
+    "run/command.py": [
+        Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
+        Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
+        Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
+        Mutation(
+            "the hub twice", '"huggingface_hub").propagate = False', '"huggingface_hub").propagate = True'
+        ),
+        Mutation("a full disk is not told", "        tell_launcher(line)", "        pass"),
+        Mutation("a stop is not told", 'tell_launcher(f"{stopped}; --resume goes on")', "pass"),
+        Mutation("a fault is not told", 'tell_launcher(f"error: {type(error).__name__}: {error}")', "pass"),
+    ],
+    "distributed/machine.py": [
+        Mutation("more processes than GPUs", "processes > gpus", "processes > 2 * gpus"),
+        Mutation("no GPU, no limit", "if not gpus and processes >", "if gpus and processes >"),
+        Mutation("a few are too many", "max(FEW, cores)", "cores"),
+        Mutation("a rank tells nothing", "int(local_rank) + 1", "1"),
+        Mutation("the launcher's number", '"LOCAL_WORLD_SIZE", "1"', '"NO_SIZE", "1"'),
+        Mutation("no compiler asked for", "    native_build.require_compiler()", "    pass"),
+    ],
+    "distributed/native_build.py": [
+        Mutation("no compiler", "if shutil.which(compiler) is None:", "if False:"),
+        Mutation("no headers", "if not headers.exists():", "if False:"),
+        Mutation("always compiled", 'if (folder / f"{builder.name}.so").exists():', "if False:"),
+        Mutation("one look", "if looks == 2:", "if looks == 1:"),
+        Mutation("the first line", 'if "error:" in line', "if True"),
+        Mutation("no offload", '"CPUAdamBuilder"] * offload', '"CPUAdamBuilder"] * False'),
+        Mutation("a lock that stays", "lock.unlink(missing_ok=True)", "pass"),
+    ],
+    "usage.py": [
+        Mutation("starts without a configuration", "if not set(needed) <= set(words):", "if False:"),
+        Mutation("--key=value is not seen", 'word.split("=")[0] for word in argv', "word for word in argv"),
+        Mutation("all processes speak", 'os.environ.get("RANK", "0") == "0"', "True"),
+        Mutation("usage to the output", "sys.stderr if code else sys.stdout", "sys.stdout"),
+        Mutation("an option taken for a key", 'if not word.startswith("-")', "if True"),
+        Mutation("the authors' value for the paper's", 'f"{recipe}*" if recipe', "recipe if recipe"),
+        Mutation("recipe lost behind paper", 'end.partition("recipe: ")[2]', '""'),
+        Mutation("true as Python writes it", "str(default).lower() if", "str(default) if"),
+        Mutation("no groups", "_groups(keys) or", "None or"),
+        Mutation("no wrapping", "max(width - len(start), 30)", "200"),
+        Mutation("help is a failure", "        if code:\n", "        if True:\n"),
+        Mutation("all may change", "if name in FREE_KEYS:", "if True:"),
+    ],
+    "run/next_step.py": [
+        Mutation("step 0 counts", 'if "reward/accuracy" in r', 'if r.setdefault("reward/accuracy", 0.0) < 2'),
+        Mutation(
+            "the last before the first", "accuracies[0], accuracies[-1]", "accuracies[-1], accuracies[0]"
+        ),
+        Mutation(
+            "spaces split the model",
+            "    run = shlex.quote(config.output_dir)\n    accur",
+            "    run = config.output_dir\n    accur",
+        ),
+        Mutation("spaces split the data", "shlex.join(config.eval_sources)", '" ".join(config.eval_sources)'),
+        Mutation("always one process", "if processes == 1", "if True"),
+    ],
     "verifier/decide.py": [
         Mutation(
             "leading zeros only",
@@ -184,8 +282,8 @@ MUTATIONS = {
         ),
         Mutation(
             "braces do not count",
-            '    text = re.sub(r"\\s+", " ", text).strip()',
-            '    text = re.sub(r"[\\s{}]+", " ", text).strip()',
+            '" ".join(_INK.sub(" ", text).split())',
+            '" ".join(re.sub("[{}]", " ", _INK.sub(" ", text)).split())',
         ),
         Mutation("no bound on length", "if len(answer) > MAX_CHARS:", "if False:"),
         Mutation("a list for one value is right", "if status is Status.WRONG and several:", "if several:"),
@@ -196,7 +294,7 @@ MUTATIONS = {
         ),
     ],
     "verifier/extract.py": [
-        Mutation("the first label", "key=found.__getitem__", "key=lambda word: -found[word]"),
+        Mutation("the first label", "sorted(found, reverse=True)", "sorted(found)"),
         Mutation(
             "labels in the middle of a sentence",
             "return colon.end() if _BEFORE_LABEL.search(before) else None",
@@ -234,11 +332,11 @@ MUTATIONS = {
     ],
     "verifier/textual.py": [
         Mutation("digits of other scripts", "return str(digit)", "return char"),
-        Mutation("superscripts beside the base", 'lambda m: "^{" +', 'lambda m: "{" +'),
+        Mutation("superscripts beside the base", '(_SUPERSCRIPTS, "^")', '(_SUPERSCRIPTS, "")'),
         Mutation(
             "invisible characters are nothing",
-            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", " ")',
-            '"\\ufeff\\u00ad\\ufe0e\\ufe0f∎", "")',
+            'return " " if unicodedata.category(char)',
+            'return "" if unicodedata.category(char)',
         ),
     ],
     "verifier/tokens.py": [
@@ -255,13 +353,19 @@ MUTATIONS = {
             r',\d{1,2}|(?:\.\d{3}){2,})", re.ASCII',
             r',\d{1,2}|(?:\.\d{3}){1,})", re.ASCII',
         ),
-        Mutation("a sign in braces is lost", '            self.emit("op", sign[1])\n', ""),
+        Mutation("a sign in braces is lost", 'self.emit("op", group[1])', "pass"),
         Mutation(
             "any word is a unit",
             'return self.after_value() and (word == "per" or vocabulary.is_unit_word(word))',
             "return self.after_value()",
         ),
         Mutation("no bound on tokens", "if len(self.tokens) >= MAX_TOKENS:", "if False:"),
+        Mutation(
+            "the period one digit late",
+            "(10 ** len(period) - 1) * 10**shift",
+            "(10 ** len(period) - 1) * 10 ** (shift + 1)",
+        ),
+        Mutation("a period without its integer part", 'Fraction(start + "0") +', 'Fraction("0") +'),
     ],
     "verifier/vocabulary.py": [
         Mutation(
@@ -270,53 +374,35 @@ MUTATIONS = {
             '"=", "<", ">", "<=", "!=")} | {">=": ">"} |',
         ),
         Mutation("units without plurals", 'word.removesuffix("s"), ', ""),
+        Mutation("powers of units ignored", "* int(power or 1)", "* 1"),
+        Mutation("per is times", "sign = -1 if bool(k) != bool(minus) else 1", "sign = -1 if minus else 1"),
+        Mutation("letters of any case are units", "and word not in LETTER_UNITS", "and not word"),
+        Mutation("squared counts things", '"counted" if singular(word) in COUNTED else ""', '"counted"'),
         Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
     ],
-    "verifier/cursor.py": [
-        Mutation(
-            "the period one digit late",
-            "(10 ** len(period) - 1) * 10**shift",
-            "(10 ** len(period) - 1) * 10 ** (shift + 1)",
-        ),
-        Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
-        Mutation("a period without its integer part", 'Fraction(start + "0") +', 'Fraction("0") +'),
-    ],
     "verifier/expression.py": [
+        Mutation("quotients from the right", '"/": (3, 4, "div")', '"/": (3, 3, "div")'),
+        Mutation("a sign binds before a power", 'SIGNS = {"+": 4, "-": 4', 'SIGNS = {"+": 4, "-": 6'),
+        Mutation("no bound on depth", "if self.depth > MAX_DEPTH:", "if False:"),
         Mutation(
-            "quotients from the right",
-            'left = times(left, right) if op == "*"',
-            'left = times(left, right) if op in ("*", "div")',
+            "numbers side by side multiply", 'and last.op not in ("pow", "fact"):', 'and last.op == "neg":'
         ),
-        Mutation("numbers side by side multiply", "                self.check_neighbours()\n", ""),
         Mutation("any fraction is mixed", "if 0 < p < q and", "if 0 < p and"),
-        Mutation(
-            "a mixed number subtracts", 'Node("add", (num(value), tail))', 'Node("mul", (num(value), tail))'
-        ),
+        Mutation("a mixed number subtracts", 'Node("add", (value, tail))', 'Node("mul", (value, tail))'),
         Mutation("an arcsine is a reciprocal", "if power == num(-1) and name in", "if False and name in"),
         Mutation(
             "letters after a value are a unit",
-            "if self.unit_follows(left, start) or self.modulus_follows():",
-            'if left.op == "num":',
+            "or self.unit_follows(left, start) or",
+            'or left.op == "num" or',
         ),
     ],
     "verifier/parse.py": [
-        Mutation("half-open as open", "brackets = token.text + closing", 'brackets = token.text + ")"'),
+        Mutation("half-open as open", "Node(opening + closing, inner", 'Node(opening + ")", inner'),
         Mutation(
             "what is left over",
             '        if not self.sees("eof"):\n            raise',
             "        if False:\n            raise",
         ),
-        Mutation(
-            "powers of units ignored",
-            "powers[last] = powers.get(last, 0) + sign * (self.unit_power() - 1)",
-            "self.unit_power()",
-        ),
-        Mutation(
-            "per is times",
-            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = -1',
-            '            elif (kind == "op" and text == "/") or word == "per":\n                sign = 1',
-        ),
-        Mutation("determinants add", "negative(term) if k % 2 else term", "term"),
         Mutation(
             "a minus or plus is a plus or minus",
             'return inner if (part.op == "pm") == upper else',
@@ -331,10 +417,12 @@ MUTATIONS = {
     "verifier/tree.py": [
         Mutation(
             "products nest",
-            'Node("mul", (*left.args, right) if left.op == "mul" else (left, right))',
-            'Node("mul", (left, right))',
+            "Node(op, (*left.args, right) if left.op == op else (left, right))",
+            "Node(op, (left, right))",
         ),
-        Mutation("names in brackets unseen", "return set().union(*map(symbols, node.args))", "return set()"),
+        Mutation(
+            "names in brackets unseen", "for part in walk(node) if part.op", "for part in [node] if part.op"
+        ),
     ],
     "verifier/exact.py": [
         Mutation(
@@ -350,23 +438,25 @@ MUTATIONS = {
     "verifier/names.py": [
         Mutation(
             "a multiple is a name",
-            "        and is_symbol(node.args[0])\n",
-            "        and any(map(is_symbol, node.args))\n",
+            'if node.op != "mul" or not is_symbol(node.args[0]):',
+            'if node.op != "mul" or not any(map(is_symbol, node.args)):',
         ),
         Mutation(
             "names of a tuple ignored",
-            "[named[name] for name in sorted(named, key=str)] if named",
-            "list(named.values()) if named",
+            "[named[name] for name in sorted(named, key=str)] or",
+            "list(named.values()) or",
         ),
         Mutation(
             "any two names",
-            "    return (values[0] and applied[1]) or (values[1] and applied[0])",
-            "    return True",
+            'return a == r or "text" in',
+            'return True or "text" in',
         ),
     ],
     "verifier/compare.py": [
         Mutation("units ignored", "if a_unit and r_unit and a_unit != r_unit:", "if False:"),
-        Mutation("3 : 1 is 3", "            or is_integer(value)\n", ""),
+        Mutation(
+            "3 : 1 is 3", "or not is_expression(value) or is_integer(value):", "or not is_expression(value):"
+        ),
         Mutation(
             "an inequality may turn",
             "return (op if ratio > 0 else turned) == r.args[0].args[0]",
@@ -374,15 +464,19 @@ MUTATIONS = {
         ),
         Mutation(
             "a chain need not agree",
-            "if any(not self.same(value, values[-1]) for value in values[:-1]):",
-            "if False:",
+            "return values[-1] if all(self.same(value, values[-1]) for value in values[:-1]) else None",
+            "return values[-1]",
         ),
         Mutation(
             "percent is a hundredth of an integer",
             "return is_integer(plain) is not True and self.equal(a, r)",
             "return self.equal(a, r)",
         ),
-        Mutation("sets with elements left", "return not remaining", "return True"),
+        Mutation(
+            "sets with elements left",
+            "return all(any(self.same(x, y) for x in left) for y in unmatched)",
+            "return True",
+        ),
         Mutation(
             "tuples in any order",
             "return len(left) == len(right) and all(map(self.same, left, right))",
@@ -390,20 +484,14 @@ MUTATIONS = {
         ),
         Mutation(
             "a modulus ignored",
-            '*(Node("mod", node.args) for node in (a, r))',
-            '*(Node("mod", a.args) for node in (a, r))',
+            'self.equal(Node("mod", a.args), Node("mod", r.args))',
+            'self.equal(Node("mod", a.args), Node("mod", a.args))',
         ),
         Mutation(
             "a number in a sum with degrees",
             "return all(map(in_degrees, node.args))",
             "return any(map(in_degrees, node.args))",
         ),
-        Mutation(
-            "numbers and matrices add",
-            'wanted = len(args) if node.op == "add" else 1',
-            'wanted = count if node.op == "add" else 1',
-        ),
-        Mutation("a quotient by a matrix", 'or (node.op == "div" and args[0].op != "matrix"):', "or False:"),
     ],
     "verifier/algebra.py": [
         Mutation("constants at few digits", "SURE_DIGITS = 1_000", "SURE_DIGITS = 30"),
@@ -413,17 +501,23 @@ MUTATIONS = {
             "return value",
         ),
         Mutation("expansion not consulted", "difference = expanded(difference)", "difference = difference"),
+        Mutation("numbers and matrices add", "len(shapes) == len(args) and", "len(shapes) and"),
+        Mutation("determinants are traces", 'args[0].det(method="berkowitz")', "args[0].trace()"),
+        Mutation("a quotient by a matrix", "and isinstance(args[0], sympy.MatrixBase)):", "and True):"),
+        Mutation(
+            "a wrong exact value in sympy", "value.numerator, value.denominator)", "value.numerator, 1)"
+        ),
         Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
         Mutation(
             "infinities are equal",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return False",
-            "if {left, right} & {sympy.oo, -sympy.oo}:\n        return True",
+            "{sympy.oo, -sympy.oo}:\n        return bool(left == right)",
+            "{sympy.oo, -sympy.oo}:\n        return True",
         ),
     ],
     "verifier/sets.py": [
         Mutation(
             "open and closed alike",
-            "return bool(flags) and same_value(left.start",
+            "return bool(same_kind) and same_value(left.start",
             "return same_value(left.start",
         ),
         Mutation(
@@ -438,22 +532,19 @@ MUTATIONS = {
             "join = sympy.Intersection",
         ),
     ],
-    "verifier/judging.py": [
+    "verifier/pool.py": [
         Mutation(
             "boxes although switched off for one",
-            "answer = extract_answer(response, boxed=boxed)",
-            "answer = extract_answer(response)",
+            "extract_answer(response, boxed=boxed), reference",
+            "extract_answer(response), reference",
         ),
-    ],
-    "verifier/pool.py": [
         Mutation("timeouts remembered", "if status is not Status.TIMEOUT:", "if True:"),
-        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
         Mutation("killed is too big", "Status.TIMEOUT if killed else Status.TOO_BIG", "Status.TIMEOUT"),
-        Mutation(
-            "equal tasks run twice",
-            "if key not in self._pending:  # equal",
-            "if key not in self._pending or self._waiting.append(key):  # equal",
-        ),
+    ],
+    "verifier/workers.py": [
+        Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
+        Mutation("a worker a case", "min(self.workers, len(self._pending))", "len(self._pending)"),
+        Mutation("equal tasks run twice", "if key not in under_way), None)", "if True), None)"),
     ],
     "verifier/worker.py": [
         Mutation(
@@ -470,6 +561,8 @@ MUTATIONS = {
         ),
     ],
     "distributed/tracking.py": [
+        Mutation("a folder is a package", " or spec.origin is None", ""),
+        Mutation("any tracker", "if spec is None or", "if spec is not None and"),
         Mutation("no grouping", 'return key if "/" in key else f"update/{key}"', "return key"),
         Mutation("another run each start", "if not file.exists():", "if True:"),
         Mutation("all responses shown", "[:: max(1, len(rows) // SHOWN_RESPONSES)][:SHOWN_RESPONSES]", "[:]"),
@@ -479,7 +572,44 @@ MUTATIONS = {
         Mutation("sides swapped", "advantage < 0 and ratio < low", "advantage > 0 and ratio < low"),
         Mutation("padding recorded", "micro.response_ids[i][mask]", "micro.response_ids[i]"),
     ],
+    "preflight/checks.py": [
+        Mutation("others' faults unseen", "if other == FAILED:", "if False:"),
+        Mutation("errors of libraries end it", "except Exception as error:", "except KeyError as error:"),
+        Mutation("nothing failed", "if row.result == FAILED]", "if False]"),
+    ],
+    "preflight/machine.py": [
+        Mutation("any version", '.split("+")[0] != pin]', '.split("+")[0] == ""]'),
+        Mutation("any folder", '.read_text(encoding="utf-8") != word', '.read_text(encoding="utf-8") == ""'),
+        Mutation("no lock is a lock", "    if first:\n", "    if False:\n"),
+        Mutation("any lock is seen", "if last != HELD:", "if False:"),
+        Mutation("disk of one checkpoint", "config.keep_checkpoints + 1 if", "1 if"),
+        Mutation("any disk", "if needed > free:", "if False:"),
+        Mutation("float32 is enough", "if total != world", "if False and total != world"),
+        Mutation("any order", "for rank in range(world)]:", "for rank in range(world)] and False:"),
+    ],
+    "preflight/policy.py": [
+        Mutation("any type", "if dtype != torch.float32]", "if dtype is None]"),
+        Mutation("any norm", "if not (math.isfinite(norm) and norm > 0):", "if False:"),
+        Mutation(
+            "packed against packed", "padded = self._logprobs(self.batch, packed=False)", "padded = packed"
+        ),
+        Mutation("no row joins", "rollout_batch_size=GROUP_SIZE + 1", "rollout_batch_size=64"),
+        Mutation("any gap", "if not float(gap.mean()) <= GAPS", "if False and float(gap.mean()) <= GAPS"),
+        Mutation("any time", "if new > 3 * again + 0.02:", "if False:"),
+        Mutation("small times too", "if new > 3 * again + 0.02:", "if new > again:"),
+        Mutation("any kernel", "if not found:\n", "if False:\n"),
+    ],
+    "preflight/__main__.py": [
+        Mutation("exit code 0", "or int(bool(failed))", "or 0"),
+        Mutation(
+            "folder left over",
+            "            shutil.rmtree(folder, ignore_errors=True)\n",
+            "            pass\n",
+        ),
+    ],
     "run/health.py": [
+        Mutation("any gap is well", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 9'),
+        Mutation("every gap warns", '"policy/sampler_gap_mean") > 0.05', '"policy/sampler_gap_mean") > 0.04'),
         Mutation("said again", "self._said.add(rule.text)", "pass"),
         Mutation("greatest for median", "statistics.median(before)", "max(before)"),
         Mutation("one step is enough", "len(recent) == rule.steps and", "recent and"),
@@ -498,7 +628,6 @@ MUTATIONS = {
             "input_ids.shape[1] - self._starts",
             "0 * self._starts + input_ids.shape[1]",
         ),
-        Mutation("probability after the cut", "logprobs.gather(1", "scores.log_softmax(-1).gather(1"),
     ],
     "evaluation.py": [
         Mutation("lengths of what was not asked", 'if not row.get("too_long")', "if True"),
@@ -514,6 +643,7 @@ MUTATIONS = {
         Mutation("not paired", "mean_and_error(b.double() - a.double())", "mean_and_error(b.double())"),
         Mutation("one degree too many", "t_quantile(len(a) - 1)", "t_quantile(len(a))"),
         Mutation("by number", '(name, s[0]["prompt"], s[0]["reference"]): s', "(name, str(_)): s"),
+        Mutation("a run is no evaluation", 'places = (folder, folder / "evaluation")', "places = (folder,)"),
         Mutation("pass of different k", 'figure == "pass" and sizes[0] != sizes[1]', "False"),
     ],
     "run/evaluator.py": [
@@ -542,6 +672,7 @@ MUTATIONS = {
         Mutation("exported model without its run", "of_model if is_exported else None", "None"),
         Mutation("negative limit", "if options.limit < 0:", "if False:"),
         Mutation("results written over", 'if (self.path / "results.json").exists():', "if False:"),
+        Mutation("results beside weights", "if model := model_around(self.path):", "if model := None:"),
         Mutation("other settings go on", "if settings[key] != before.get(key)]", "if False]"),
         Mutation("half a problem counts", 'len(counts[row["data"], row["problem"]]) == k', "True"),
         Mutation("finished sampled again", "(task.data, task.problem) not in done", "True"),
@@ -561,7 +692,13 @@ MUTATIONS = {
         Mutation("bin off by one", "max(length - 1, 0) // width", "length // width"),
     ],
     "report/page.py": [Mutation("model text as markup", '.replace("<", "\\\\u003c")', "")],
-    "report/command.py": [Mutation("watch draws once", "if now != before:", "if not before:")],
+    "report/command.py": [
+        Mutation("watch draws once", "if now != before:", "if not before:"),
+        Mutation("made before it is looked at", "            require_run(run)\n", "            pass\n"),
+    ],
+    "report/pictures.py": [
+        Mutation("runs of one name are one", "names = run_names(runs)", "names = [run.name for run in runs]"),
+    ],
     "report/static/rollouts.js": [
         Mutation("a filter of the page ignored", "test(group) && (!needle", "(!needle"),
         Mutation("search ignored", "(!needle || holds(group, needle))", "true"),
@@ -610,7 +747,14 @@ MUTATIONS = {
     ],
     "distributed/accelerator.py": [
         Mutation(
-            "accumulated over two steps", "gradient_accumulation_steps=1", "gradient_accumulation_steps=2"
+            "accumulated over two steps",
+            '["gradient_accumulation_steps"] = 1',
+            '["gradient_accumulation_steps"] = 2',
+        ),
+        Mutation(
+            "gradients summed in bf16",
+            '"communication_data_type"] = "fp32"',
+            '"communication_data_type"] = None',
         ),
         Mutation(
             "gradient not clipped",
@@ -618,7 +762,49 @@ MUTATIONS = {
             '["gradient_clipping"] = 0.0',
         ),
     ],
+    "plan.py": [
+        Mutation("no moments", "width(precision) + 4 + 8 + 4", "width(precision) + 4 + 4"),
+        Mutation("states not shared", "each * shape.parameters / gpus", "each * shape.parameters"),
+        Mutation(
+            "keys without values",
+            "return 2 * width(precision) * shape.layers",
+            "return width(precision) * shape.layers",
+        ),
+        Mutation("no room in the cache", "config.precision) * 9 / 8", "config.precision)"),
+        Mutation("no copy", "size * shape.parameters}", "size}"),
+        Mutation("head without its weight", "(6 if low else 4) *", "(0 if low else 4) *"),
+        Mutation("logits once", "(True, True): 14", "(True, True): 7"),
+        Mutation(
+            "checkpoints everywhere", "if config.gradient_checkpointing else saved * (shape.layers - 1)", ""
+        ),
+        Mutation("one layer forgotten", "max(layer, last +", "max(0, last +"),
+        Mutation("head forgotten", "max(layer, last + head_bytes", "max(layer, 0 * head_bytes"),
+        Mutation(
+            "cut short",
+            "max(config.tokens_per_microbatch, longest_row(config))",
+            "config.tokens_per_microbatch",
+        ),
+        Mutation("one more", "    most = 0\n", "    most = 1\n"),
+        Mutation("always fits", "return DOES_NOT_FIT if wrong else 0", "return 0"),
+        Mutation("positions not looked at", "if longest_row(config) > shape.positions > 0:", "if False:"),
+        Mutation("the memory of all", "0.95 * self.memory", "1.0 * self.memory"),
+        Mutation(
+            "hardware of any size",
+            "if _phase(shape, least, machine, phase.name).total > machine.usable:",
+            "if True:",
+        ),
+        Mutation("memory in GiB", "round(given.gpu_memory * GB)", "round(given.gpu_memory * 2**30)"),
+    ],
+    "types.py": [
+        Mutation(
+            "tokens sent as a list",
+            '{"response_ids": array("i", self.response_ids)}',
+            '{"response_ids": self.response_ids}',
+        ),
+        Mutation("tokens stay an array", 'state["response_ids"].tolist()', 'state["response_ids"]'),
+    ],
     "distributed/processes.py": [
+        Mutation("the group's own limit", "_set_pg_timeout(WATCHED_LIMIT)", "_get_default_store()"),
         Mutation("every rank samples alike", "for part in (*key, self.rank):", "for part in key:"),
     ],
     "loss.py": [
@@ -751,7 +937,7 @@ MUTATIONS = {
         ),
         # Clip fractions
         Mutation("low counts any sign", "low = (advantages < 0) & ", "low = "),
-        Mutation("high counts any sign", "high = (advantages > 0) & ", "high = "),
+        Mutation("high counts any sign", "return (advantages > 0) & ", "return "),
         Mutation(
             "low counts padding",
             "(ratio < 1.0 - clip_eps_low) & response_mask",
@@ -801,6 +987,16 @@ MUTATIONS = {
         ),
         Mutation("weight without a lower bound", "ratio.clamp(min=1.0 - clip_eps_low,", "ratio.clamp("),
         Mutation("advantage left out", "return weight * advantages *", "return weight *"),
+        # Truncated importance weights
+        Mutation("weight without a cap", ".detach().clamp(max=cap)", ".detach()"),
+        Mutation("weight bounded on both sides", ".clamp(max=cap)", ".clamp(1 / cap, cap)"),
+        Mutation(
+            "weight upside down",
+            "masked_ratio(old_logprobs, sampler_logprobs,",
+            "masked_ratio(sampler_logprobs, old_logprobs,",
+        ),
+        Mutation("a gradient through the weight", ".detach().clamp(max=cap)", ".clamp(max=cap)"),
+        Mutation("any cap", '_require_positive("cap", cap)', '_require_positive("cap", 1.0)'),
         # Dr. GRPO, leave-one-out, dual clip
         Mutation(
             "leave-one-out without its factor", "centred * group_size / max(group_size - 1, 1)", "centred"
@@ -930,6 +1126,9 @@ MUTATIONS = {
         Mutation(
             "dual clip of the recipe always", "micro.advantages, config.dual_clip)", "micro.advantages, 10.0)"
         ),
+        Mutation("weights never reached", "        if weighted:", "        if False:"),
+        Mutation("weights shadowed", "not config.dual_clip and not weighted", "not config.dual_clip"),
+        Mutation("another cap", "micro.response_mask, config.importance_cap", "micro.response_mask, 2.0"),
         Mutation("variant upside down", "return -aggregate(", "return aggregate("),
         Mutation(
             "variants never chosen",
@@ -941,6 +1140,9 @@ MUTATIONS = {
         ),
         Mutation("CISPO is DAPO", "Variant(cispo_surrogate)", "Variant(masked_surrogate)"),
         Mutation("clip metrics of one side", "high=float(high)", "high=float(low)"),
+        Mutation("old probability clipped", "probs = logprobs.detach()[", "probs = _old(micro)["),
+        Mutation("all probabilities", "detach()[stopped]", "detach()[mask]"),
+        Mutation("least probability", "float(probs.max())", "float(probs.min())"),
         Mutation("GSPO over tokens", 'config.loss_aggregation != "sample_level"', "False"),
         Mutation(
             "dual clip with any variant", 'config.dual_clip and variant is not VARIANTS["dapo"]', "False"
@@ -1018,6 +1220,15 @@ MUTATIONS = {
         Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
     ],
     "policy/batching.py": [
+        # What the sampler tells
+        Mutation(
+            "of another row",
+            "[batch.sampler_logprobs[row] for row in rows]",
+            "batch.sampler_logprobs[: len(rows)]",
+        ),
+        Mutation(
+            "told in part", "if any(len(batch.response_ids[row])", "if all(len(batch.response_ids[row])"
+        ),
         # What is divided by
         Mutation(
             "filtered tokens counted", "batch.lengths[member & ~batch.filtered]", "batch.lengths[member]"
@@ -1144,7 +1355,7 @@ MUTATIONS = {
         Mutation(
             "a token lost at each chunk", "slice(start, start + size)", "slice(start, start + size - 1)"
         ),
-        Mutation("one chunk for all", "CHUNK_ELEMENTS // vocab_size", "CHUNK_ELEMENTS"),
+        Mutation("one chunk for all", "elements // weight.shape[0]", "elements"),
         # Gradients
         Mutation(
             "temperature forgotten in the gradient",
@@ -1206,20 +1417,34 @@ MUTATIONS = {
         Mutation("new rows begin too early", "new.starts + shift_new", "new.starts"),
         Mutation(
             "cache padded on the right",
-            "(0, 0, width - 1 - x.shape[2], 0)",
-            "(0, 0, 0, width - 1 - x.shape[2])",
+            "whole[: len(own), :, width - own.shape[2] :] = own",
+            "whole[: len(own), :, : own.shape[2]] = own",
         ),
         Mutation(
             "cache keeps its padding",
-            "layer.keys[..., first:, :], layer.values[..., first:, :]",
-            "layer.keys, layer.values",
+            "layer.take(keep, first)",
+            "layer.take(keep, 0)",
         ),
         Mutation(
             "cache of other rows",
-            "rows.cache.batch_select_indices(keep)",
-            "rows.cache.batch_select_indices(keep.flip(0))",
+            "layer.take(keep, first)",
+            "layer.take(keep.flip(0), first)",
         ),
-        Mutation("room of other rows written to", "room[0].data_ptr() != keys.data_ptr() or ", ""),
+        Mutation(
+            "room kept when rows are taken",
+            'the columns before `first`."""\n        self._room = None',
+            'the columns before `first`."""',
+        ),
+        Mutation(
+            "room kept when rows join", 'both.\n        """\n        self._room = None', 'both.\n        """'
+        ),
+        Mutation("cache of those who join kept", "setattr(other, name, None)", "pass"),
+        Mutation("room always small", "max(self.SPARE, new // 8)", "self.SPARE"),
+        Mutation(
+            "columns sliced after the rows are taken",
+            "self.keys = self.keys[..., first:, :].index_select(0, keep)",
+            "self.keys = self.keys.index_select(0, keep)[..., first:, :]",
+        ),
         Mutation(
             "the last token written over",
             "whole[..., old:new, :] = added",
@@ -1231,9 +1456,69 @@ MUTATIONS = {
             "return True or all(type(layer) is DynamicLayer",
         ),
     ],
+    "policy/columns.py": [
+        Mutation(
+            "recorded at temperature 1", "scores if self._temperature == 1.0 else", "scores if True else"
+        ),
+        Mutation(
+            "cap of the oldest row for all",
+            "input_ids.shape[1] >= self.last_columns",
+            "input_ids.shape[1] >= self.last_columns.max()",
+        ),
+        Mutation("a full cache stops nothing", "input_ids.shape[1] >= self.full_at or ", ""),
+    ],
+    "policy/waiting.py": [
+        Mutation("no room to grow", "(width + width // 8 + 1)", "width"),
+        Mutation(
+            "a part of a group stays out", "                if room > 0:\n", "                if False:\n"
+        ),
+        Mutation("the same part again", "index=item.index[room:]", "index=item.index"),
+        Mutation("wider rows not seen", "width = max(width, len(item.tokens))", "width = max(width, 1)"),
+        Mutation("the longest put back", "argsort(descending=True, stable=True)", "argsort(stable=True)"),
+        Mutation(
+            "put back behind the others", "self._items.appendleft(Waiting", "self._items.append(Waiting"
+        ),
+        Mutation("padding among the tokens", "rows.ids[i][rows.mask[i].bool()]", "rows.ids[i]"),
+        Mutation(
+            "the response begins anew",
+            "rows.ids.shape[1] - int(rows.starts[i])\n",
+            "0 * int(rows.starts[i])\n",
+        ),
+        Mutation("one row alone kept out", "0 if num_rows else 1)", "0)"),
+        Mutation("one row alone stops", "self._budget is None or num_rows == 1", "self._budget is None"),
+        Mutation("all put back", "most = max(1, ", "most = max(0, "),
+        Mutation("rows in another order", "order[:most].sort().values", "order[:most]"),
+        Mutation("put back too early", "< self.last_column(len(rows.index)):", "< 0:"),
+        Mutation("all of the free memory", "int(FREE_SHARE * free)", "int(free)"),
+        Mutation("keys alone", "return 2 * config.num_hidden_layers", "return config.num_hidden_layers"),
+        Mutation("heads of queries", "num_key_value_heads", "num_attention_heads"),
+        Mutation("fp32 always", "* model.dtype.itemsize", "* 4"),
+        Mutation("cached by torch is lost", "free += torch.cuda", "free += 0 * torch.cuda"),
+    ],
     "policy/rollout.py": [
         Mutation("padded rows are sampled", "suppress_tokens=list(unknown) or None", "suppress_tokens=None"),
         Mutation("top-k takes part", "top_k=0,", "top_k=3,"),
+        Mutation(
+            "recorded after the cut",
+            "LogitsProcessorList([recorder])",
+            "LogitsProcessorList([TopPLogitsWarper(self.sampling.top_p), recorder])",
+        ),
+        Mutation(
+            "one segment's log-probabilities alone",
+            '.setdefault(row, array("f")).extend(',
+            '.update({row: array("f")}) or self._logprobs[row].extend(',
+        ),
+        Mutation(
+            "log-probabilities of another row", "in zip(index, torch.stack", "in zip(index[::-1], torch.stack"
+        ),
+        Mutation(
+            "log-probabilities beyond the end",
+            'self._logprobs.pop(row, array("f"))[: len(ids)]',
+            'self._logprobs.pop(row, array("f"))',
+        ),
+        Mutation(
+            "after the cut by blocks", "return_logprobs=self.sampling.top_p == 1", "return_logprobs=True"
+        ),
         Mutation("sampled at temperature 1", "temperature=sampling.temperature", "temperature=1.0"),
         Mutation("greedy", "do_sample=True", "do_sample=False"),
         Mutation("the response without its end token", "return ids[: position + 1]", "return ids[:position]"),
@@ -1256,11 +1541,6 @@ MUTATIONS = {
             "prompts exchanged",
             "cache.batch_select_indices(repeat)",
             "cache.batch_select_indices(repeat.flip(0))",
-        ),
-        Mutation(
-            "cap of the oldest row for all",
-            "input_ids.shape[1] >= self.last_columns",
-            "input_ids.shape[1] >= self.last_columns.max()",
         ),
         Mutation("a token beyond the cap", "responses[i][start : start + cap]", "responses[i][start:]"),
         Mutation(
@@ -1329,6 +1609,11 @@ MUTATIONS = {
             "bad updates without end", 'if len(list(folder.glob("step_*"))) < MAX_BAD_UPDATES:', "if True:"
         ),
         Mutation("later rollouts stay", "                file.unlink()\n", "                pass\n"),
+        Mutation("a file for a folder", "if self.path.exists() and not self.path.is_dir():", "if False:"),
+        Mutation("inside a model", "if model := model_around(self.path):", "if model := None:"),
+        Mutation("config.json is a model", 'if (folder / "config.json").is_file() and any(', "if any("),
+        Mutation("permission not asked", "if not os.access(above, os.W_OK | os.X_OK):", "if False:"),
+        Mutation("a file above", "        if not above.is_dir():", "        if False:"),
     ],
     "run/preemption.py": [
         Mutation("the second signal unheard", "now - self._first > SAME_S", "False"),
@@ -1346,7 +1631,13 @@ MUTATIONS = {
         Mutation(
             "victims named", "if report.left and not report.left.startswith(CONSEQUENCES):", "if report.left:"
         ),
-        Mutation("no end", "if time.monotonic() - self._progress > self.timeout_s:", "if False:"),
+        Mutation("no end", "elif silent > self.timeout_s:", "elif False:"),
+        Mutation("those behind not waited for", "if behind is None or behind > self.timeout_s:", "if True:"),
+        Mutation("waiting for ever", "behind is None or behind > self.timeout_s", "behind is None"),
+        Mutation("the quickest of those behind", "max(new.silent_s", "min(new.silent_s"),
+        Mutation("one that is gone waited for", "old.beats == new.beats or new.left", "new.left"),
+        Mutation("one that left waited for", "old.beats == new.beats or new.left", "old.beats == new.beats"),
+        Mutation("silence not told", "self._left, silent)", "self._left)"),
         Mutation(
             "tokens are no progress",
             '"""A sign of progress, such as one more token."""\n        self._progress = time.monotonic()',
@@ -1449,6 +1740,9 @@ MUTATIONS = {
             "run.engine.step(run.config.learning_rate)",
         ),
         Mutation("warm-up from zero", "(step + 1) / max(config", "step / max(config"),
+        Mutation(
+            "a warm-up of one step is none", "max(config.warmup_steps, 1)", "max(config.warmup_steps, 2)"
+        ),
         Mutation("no warm-up", "* min(1.0, (step + 1) / max(config.warmup_steps, 1))", ""),
         Mutation("warm-up without an end", "min(1.0, (step + 1)", "(1.0 * (step + 1)"),
     ],
@@ -1500,6 +1794,8 @@ MUTATIONS = {
             "self._skipped_in_a_row > self.config.max_skipped_updates",
         ),
         Mutation("steps not counted", "self.steps_done = step + 1", "self.steps_done = step"),
+        Mutation("nothing said at the end", '", "\\n".join(after_training(', '", repr(('),
+        Mutation("nothing said after a stop", '"%s", after_stop(self.config,', '"%s", repr('),
         Mutation("tracker forgotten", "        self.engine.track(record, self._rows)\n", ""),
         Mutation(
             "state of the step before",
@@ -1535,9 +1831,30 @@ MUTATIONS = {
         ),
     ],
     "run/metrics.py": [
+        Mutation("time-outs among failures", "bool(o.failure) and not o.timed_out", "bool(o.failure)"),
+        Mutation("probability of the last one", "self.high_prob += clipping", "self.high_prob = clipping"),
+        Mutation("probability by tokens", "high_prob / high if", "high_prob / self.trained_tokens if"),
+        Mutation("probability of none", "high_prob_max if high else None", "high_prob_max"),
+        Mutation("own largest probability", "[self.ratio_max, self.high_prob_max,", "[self.ratio_max, 0.0,"),
         Mutation("no dual clip", "self.clipped_dual += clipping.dual", "pass"),
         Mutation("KL of the last one", "self.log_ratio_sum += clipping.", "self.log_ratio_sum = clipping."),
         Mutation("KL over sampled tokens", "log_ratio / max(self.trained_tokens", "log_ratio / max(sampled"),
+        Mutation("gap with its sign", "float(gap.abs().sum())", "float(gap.sum())"),
+        Mutation("gap over all tokens", "gap[1] / gap[0] if gap[0]", "gap[1] / sampled if gap[0]"),
+        Mutation(
+            "gap at padding", "micro.old_logprobs)[mask].double()", "micro.old_logprobs).flatten().double()"
+        ),
+        Mutation("largest gap of one side", "float(gap.abs().max())", "float((-gap).max())"),
+        Mutation(
+            "KL to the sampler upside down",
+            "self.gap_sum += float(gap.sum())",
+            "self.gap_sum -= float(gap.sum())",
+        ),
+        Mutation(
+            "largest gap for ratio",
+            "ratio_max, high_prob_max, gap_max, *times",
+            "gap_max, high_prob_max, ratio_max, *times",
+        ),
         Mutation("KL for dual clip", "high, dual, log_ratio, sampled", "high, log_ratio, dual, sampled"),
         Mutation(
             "kept for sampled",
@@ -1635,6 +1952,9 @@ MUTATIONS = {
             "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts]",
             "group, rollouts=[dataclasses.replace(r, **{name: next(value)}) for r in group.rollouts[::-1]]",
         ),
+        Mutation("own reward passed over", "any(outcome is None for outcome in own)", "True"),
+        Mutation("own verdict passed over", "Status.CORRECT if outcome.right else wrong", "wrong"),
+        Mutation("failures kept to oneself", "                    **failure,\n", ""),
         Mutation(
             "verdict for answer", '"answer": rollout.verdict.answer', '"answer": rollout.verdict.status'
         ),
@@ -1654,8 +1974,11 @@ MUTATIONS = {
             "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
         ),
         Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
-        Mutation("indivisible batch", "responses % self.responses_per_update == 0", "True"),
-        Mutation("groups cut by an update", "self.responses_per_update % self.group_size == 0", "True"),
+        Mutation("indivisible batch", "self.responses_per_update in minis,", "True,"),
+        Mutation("a run has no model", 'if not (folder / "model").is_dir():', "if False:"),
+        Mutation("a run is no model", 'return str(folder / "model")', "return model"),
+        Mutation("a run before a model", ' or (folder / "config.json").is_file():', ":"),
+        Mutation("the farthest sizes", "abs(size - self.responses_per_update))[:2]", "size)[:2]"),
         Mutation("group of one", "not (self.dynamic_sampling and self.group_size == 1)", "True"),
         Mutation(
             "cache longer than the cap",
@@ -1672,13 +1995,72 @@ MUTATIONS = {
             "return self.key not in FREE_KEYS and self.key not in INEXACT_KEYS",
             "return False",
         ),
+        Mutation("unknown keys pass", "leaf for leaf in leaves if leaf not in known", "leaf for leaf in ()"),
+        Mutation("nested keys passed over", "if not isinstance(value, Mapping) or not value:", "if True:"),
+        Mutation("an override taken for a file", "coming_from.override_key(word) and not", "False and not"),
+        Mutation("only the first unknown key", "    return [key for key in keys if key] or", "    return"),
+        Mutation("nearest spelling for all", "found or _nearest(key, known) for", "_nearest(key, known) for"),
+        Mutation("no page", "if any(answers) else", "if False else"),
+        Mutation("our key unknown", '        return f"{key!r}: write it', '        f"{key!r}: write it'),
+    ],
+    "own_reward.py": [
+        Mutation("not a number is a reward", "not math.isfinite(reward) or", "False or"),
+        Mutation("a bool as reward", "and not isinstance(reward, bool):", "and True:"),
+        Mutation("nothing is right", "return Outcome(reward > 0, reward)", "return Outcome(False, reward)"),
+        Mutation("an exit ends the worker", "except (Exception, SystemExit) as", "except Exception as"),
+        Mutation("each failure is shown", "            self._shown = True\n", ""),
+        Mutation("children outlive their worker", "    session = True", "    session = False"),
         Mutation(
-            "unknown keys pass",
-            "        if key not in known:\n            raise",
-            "        if False:\n            raise",
+            "always in a worker",
+            "        if self._in_process:\n            ticket",
+            "        if False:\n            ticket",
+        ),
+        Mutation("a time-out is a failure", "why, timed_out=killed)", "why)"),
+        Mutation("no place named", "if frames else text", "if False else text"),
+    ],
+    "coming_from.py": [
+        Mutation("plus of an override", "[+~]*(", "("),
+        Mutation("ends with several meanings", "== 1 else None", ">= 1 else None"),
+        Mutation("no other beginning", 'key.endswith(f".{row}")', "False"),
+        Mutation("no patterns", "fnmatchcase(key, row)", "key == row"),
+        Mutation("keys that a command lacks", 'set(ours.split(", ")) <= set(known)', "True"),
+    ],
+    "data/mixture.py": [
+        Mutation("weights that do not fit", "len(weights) != len(sources) or min", "min"),
+        Mutation("no weights", "    if weights:\n        parts", "    if False:\n        parts"),
+        Mutation("problems left out", "max(len(part) / weight for", "min(len(part) / weight for"),
+        Mutation("repeats of another source", "if repr(problem.messages) not in seen", "if True"),
+        Mutation("a comma in a name", "if Path(text).exists():", "if False:"),
+    ],
+    "data/problems.py": [
+        Mutation("the first match", "    return found[-1]\n", "    return found[0]\n"),
+        Mutation("fields always", "    if not layout.keep_fields:\n        return {}\n", ""),
+        Mutation(
+            "fields below lists", "isinstance(value, list) and name.isdigit()", "False and name.isdigit()"
+        ),
+        Mutation("a column with a dot", "    if path in row:\n        return row[path]\n", ""),
+        Mutation(
+            "references of a function checked",
+            "if check_references and not layout.keep_fields:",
+            "if check_references:",
+        ),
+    ],
+    "layout.py": [
+        Mutation("always the named columns", "if self.optional and wanted", "if False and wanted"),
+        Mutation(
+            "never the named columns",
+            "not all(has_column(columns, name)",
+            "not all(False and has_column(columns, name)",
         ),
     ],
     "data/sources.py": [
+        Mutation("short rows of a table", "if len(cells) != len(names) and cells:", "if False:"),
+        Mutation(
+            "an array by its lines",
+            "_json_rows(path) if _is_array(path) else",
+            "_jsonl_rows(path) if False else",
+        ),
+        Mutation("the first configuration", "[config] if config else []", "[]"),
         Mutation(
             "half as double", "types.is_float16(kind) or types.is_float32(kind)", "types.is_float32(kind)"
         ),
@@ -1703,6 +2085,9 @@ MUTATIONS = {
         Mutation("template left out", "sha256(repr(tokenizer.chat_template).encode())", "sha256()"),
         Mutation("problems left out", 'b"\\0" + repr(problem).encode()', 'b""'),
         Mutation("old checkpoints refused", "known.append(self.items_fingerprint)", "pass"),
+        Mutation("half is too many", "if 2 * len(kept) < len(encoded):", "if 2 * len(kept) <= len(encoded):"),
+        Mutation("none is enough", "if 2 * len(kept) < len(encoded):", "if len(kept) < 0:"),
+        Mutation("not the middle", "lengths[(len(lengths) - 1) // 2]", "lengths[-2]"),
         Mutation("any header accepted", "    if header:", "    if False:"),
         Mutation("the day is not set", "if not prints_date(tokenizer):", "if True:"),
         Mutation(
@@ -1821,7 +2206,10 @@ def main() -> int:
     survivors = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "project"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "models"))
+        left_out = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "runs", "models")
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(*left_out)
+        )  # .ninja_log comes along: no new build
         for file, mutation in chosen:
             killer = killer_of(file, mutation, copy)
             print(f"{file}: {mutation.name}: {killer or 'SURVIVED'}", flush=True)

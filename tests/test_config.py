@@ -96,7 +96,9 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "sampler": "continuous_batching",
         "on_round_limit": "stop",
         "on_checkpoint_error": "continue",
-        "verifier": "recipe",
+        "verifier": "math",  # what a reward function needs, and the next
+        "compare_recipe": False,
+        "reward_function": "a.py:b",
         "token_normalization": "group",
         "tracker": "wandb",
         "eval_data": "a.jsonl, b.jsonl",
@@ -105,25 +107,34 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
         "model": "no",
         "data": "1e-6",
         "reward": "other",
+        "data_weights": "1, 2",
+        "question_column": "a.b",
+        "answer_column": "c",
+        "answer_pattern": "#### (.+)",
         "loss_variant": "cispo",
         "dynamic_sampling": True,
         "min_pass_rate": 0.1,
         "soft_overlong_punishment": True,  # what a factor of its own needs
         "rollout_weights": "gathered",  # what continuous batching needs
+        "importance_correction": "none",  # what it needs with a nucleus
+        "importance_cap": 2.0,
+        "rollout_kv_tokens": 0,  # what it needs
     }
     config = Config(**changed)
     (tmp_path / "config.yaml").write_text(config_text(config), encoding="utf-8")
     assert read_config(tmp_path / "config.yaml") == config
     same = [f.name for f in dataclasses.fields(Config) if getattr(config, f.name) == f.default]
-    needed = ["rollout_weights", "dynamic_sampling", "soft_overlong_punishment"]
-    assert same == [*needed, "loss_aggregation", "advantage"]
+    needed = ["rollout_kv_tokens", "rollout_weights", "dynamic_sampling", "soft_overlong_punishment"]
+    needed += ["verifier", "compare_recipe"]
+    weights = ["importance_correction", "importance_cap"]
+    assert same == [*needed, "loss_aggregation", "advantage", *weights]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("learning_rat: 1e-6\n", ["a.yaml", "'learning_rat'", "did you mean 'learning_rate'"]),
-        ("clip_ratio_high: 0.28\n", ["a.yaml", "'clip_ratio_high'", "did you mean 'clip_eps_high'"]),
+        ("clip_ratio_high: 0.28\n", ["a.yaml", "'clip_ratio_high'", "here clip_eps_high"]),
         ("group_size: many\n", ["a.yaml", "group_size", "int", "many"]),
         ("group_size: 1.5\n", ["a.yaml", "group_size", "int", "1.5"]),
         ("temperature: yes\n", ["a.yaml", "temperature", "float", "yes"]),
@@ -169,11 +180,12 @@ def test_a_bad_command_line_is_refused_by_key(argv: list[str], words: list[str])
     [
         (
             {"prompts_per_step": 6, "group_size": 4, "responses_per_update": 16},
-            ["responses_per_update (16)", "divide", "prompts_per_step × group_size", "6 × 4 = 24"],
+            # Mini-batches of whole groups: 4, 8, 12 or all 24.
+            ["responses_per_update (16)", "prompts_per_step × group_size (6 × 4 = 24)", "to 12 or 24"],
         ),
         (
             {"prompts_per_step": 6, "group_size": 4, "responses_per_update": 6},
-            ["responses_per_update (6)", "multiple of group_size (4)"],
+            ["responses_per_update (6)", "mini-batches of whole groups: set it to 4 or 8"],
         ),
         ({"group_size": 1}, ["group_size 1", "dynamic_sampling"]),
         (
@@ -335,6 +347,14 @@ def test_an_unknown_key_of_a_file_is_not_said_to_be_on_the_command_line(tmp_path
             "overlong_penalty_factor needs",
         ),
         ({"overlong_penalty_factor": -1.0}, "overlong_penalty_factor must not be negative"),
+        ({"rollout_kv_tokens": -1}, "rollout_kv_tokens must not be negative"),
+        ({"rollout_kv_tokens": 9, "rollout_weights": "sharded"}, "rollout_kv_tokens needs sampler segments"),
+        ({"importance_cap": 3.0}, "importance_cap needs importance_correction truncated"),
+        ({"importance_correction": "truncated", "importance_cap": 0.9}, "importance_cap must be at least 1"),
+        (
+            {"importance_correction": "truncated", "sampler": "continuous_batching", "top_p": 0.9},
+            "importance_correction truncated with sampler continuous_batching needs top_p 1",
+        ),
         ({"min_pass_rate": 0.5, "max_pass_rate": 0.5}, "must be below max_pass_rate"),
         ({"max_pass_rate": 0.9, "dynamic_sampling": False}, "need dynamic_sampling true"),
         ({"advantage": "centred", "unbiased_std": False}, "unbiased_std false needs advantage normalized"),
@@ -347,6 +367,20 @@ def test_an_unknown_key_of_a_file_is_not_said_to_be_on_the_command_line(tmp_path
 def test_switches_that_would_do_nothing_are_refused(values: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Config(**values)
+
+
+def test_a_run_folder_stands_for_the_model_that_it_exported(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    assert Config(model=str(run)).model_dir == str(run)
+    (run / "config.yaml").touch()
+    with pytest.raises(ConfigError, match=r"run is a run that has no .*run/model yet"):
+        _ = Config(model=str(run)).model_dir
+    (run / "model").mkdir()
+    assert Config(model=str(run)).model_dir == str(run / "model")
+    (run / "config.json").touch()  # a model beside some configuration of its owner's
+    assert Config(model=str(run)).model_dir == str(run)
+    assert Config(model="org/name").model_dir == "org/name"
 
 
 def test_files_add_up_however_often_the_option_stands_there(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 import ast
 import re
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from dapo_ref.config import Config
+from dapo_ref.run.options import Options
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPER = ROOT / "docs" / "paper.md"
@@ -33,13 +37,69 @@ def rows(first_cell: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=[f.name for f in DOCUMENTS])
 def test_every_function_and_test_named_exists(document: Path) -> None:
-    named = set(REFERENCE.findall(document.read_text()))
+    text = document.read_text(encoding="utf-8")
+    own = {"FILE.py", *re.findall(r"^# (\w+\.py)$", text, re.MULTILINE)}  # of the reader, of the page itself
+    named = {(file, name) for file, name in REFERENCE.findall(text) if file not in own}
     missing = [
         f"{file}:{name}"
         for file, name in sorted(named)
         if not (ROOT / file).exists() or name.rstrip(".") not in names_in(ROOT / file)
     ]
     assert missing == []
+
+
+KEYS = {
+    "train.py": {field.name for field in fields(Config)} | {"config", "plan", "gpus", "gpu_memory"},
+    "evaluate.py": {field.name for field in fields(Options)},
+}
+
+
+def unknown_words(command: str) -> list[str]:
+    """Keys and configuration files of a command that there are not; what stands before its script is the
+    launcher's."""
+    words = command.split()
+    script = next((word for word in words if word in KEYS), None)
+    if script is None:
+        return []
+    own = words[words.index(script) + 1 :]
+    own = own[: next((i for i, word in enumerate(own) if word in ("&&", "|", ">", "#", "2>&1")), len(own))]
+    keys = [word[2:].partition("=")[0] for word in own if word.startswith("--")]
+    files = [word for word in words if re.fullmatch(r"configs/[\w./-]+\.yaml", word)]
+    return [key for key in keys if key not in KEYS[script]] + [f for f in files if not (ROOT / f).is_file()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[f.name for f in DOCUMENTS])
+def test_every_command_shown_has_keys_and_files_that_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    lines = [
+        line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
+    ]
+    found = {line: unknown_words(line) for line in lines if "[" not in line}
+    assert {line: words for line, words in found.items() if words} == {}
+
+
+def test_a_command_with_a_wrong_key_or_file_is_seen() -> None:
+    command = "accelerate launch --num_processes 2 train.py --config configs/none.yaml --sed=3 && x --key"
+    assert unknown_words(command) == ["sed", "configs/none.yaml"]
+
+
+def anchors(file: Path) -> set[str]:
+    """Of the headings of a document, as they are linked to."""
+    titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=lambda file: file.name)
+def test_every_link_inside_the_project_leads_somewhere(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = target.partition("#")
+        if not target.startswith("http"):
+            file = document.parent / name if name else document
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                dead.append(target)
+    assert dead == []
 
 
 @pytest.mark.parametrize("place", [*(f"Eq. {number}" for number in range(4, 14)), "Alg. 1"])

@@ -155,6 +155,13 @@ def test_two_results_are_compared_problem_by_problem(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(rows))
 
 
+def test_a_run_stands_for_its_evaluation(tmp_path):
+    a = results_folder(tmp_path / "a", ROWS)
+    (tmp_path / "run").mkdir()
+    results_folder(tmp_path / "run" / "evaluation", ROWS)
+    assert compare(a, tmp_path / "run") == compare(a, tmp_path / "run" / "evaluation")
+
+
 def test_pass_at_k_of_different_k_is_not_compared(tmp_path):
     a = results_folder(tmp_path / "a", ROWS)
     b = results_folder(tmp_path / "b", [*ROWS, row(0, True), row(1, True)])

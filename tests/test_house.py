@@ -18,8 +18,12 @@ ORDER = [
     "loss_variants",
     "reward",
     "dynamic_sampling",
+    "coming_from",
+    "layout",
     "config",
+    "usage",
     "verifier",
+    "own_reward",
     "tiny.tasks",
     "data",
     "types",
@@ -27,11 +31,13 @@ ORDER = [
     "objective",
     "scoring",
     "evaluation",
+    "plan",
     "distributed",
     "run",
     "tiny",
     "report",
     "compare",
+    "preflight",
 ]
 ALONE = {"loss", "reward", "dynamic_sampling"}
 """The paper's own pages import nothing of the project."""

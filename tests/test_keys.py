@@ -42,7 +42,7 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "model": ("MODEL", FREE),
     "data": ("tiny:train:61", FREE),
     "prompt_template": ("{question} ", FREE),
-    "max_prompt_length": (9, FREE),
+    "max_prompt_length": (10, FREE),
     "rollout_steps": (1, FREE),
     "prompts_per_step": (3, FREE),
     "group_size": (2, FREE),
@@ -50,6 +50,7 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "temperature": (0.8, FREE),
     "top_p": (0.6, FREE),
     "rollout_batch_size": (4, FREE),
+    "rollout_kv_tokens": (100, FREE),
     "dynamic_sampling": (False, {}),
     "min_pass_rate": (0.3, {}),
     "max_pass_rate": (0.6, {}),
@@ -67,12 +68,15 @@ ACTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "token_normalization": ("group", FREE | {"responses_per_update": 8}),
     "advantage": ("leave_one_out", FREE),
     "unbiased_std": (False, FREE),
+    "importance_correction": ("truncated", FREE),
+    "importance_cap": (1.0, FREE | {"importance_correction": "truncated"}),
     "dual_clip": (1.0001, FREE | {"learning_rate": 1e-2}),
     "responses_per_update": (8, FREE),
     "learning_rate": (1e-3, FREE),
     "warmup_steps": (4, FREE),
     "seed": (1, FREE),
 }
+LAYOUTS = "tests/data/test_layouts.py"
 FOLDER = "tests/run/test_folder.py"
 DISTRIBUTED = "tests/distributed/test_distributed.py"
 UPDATE = DISTRIBUTED + ":test_a_step_of_several_updates_equals_plain_pytorch"
@@ -94,6 +98,13 @@ ELSEWHERE = {
     "verifier_workers": "tests/test_scoring.py:test_the_pool_is_made_as_configured",
     "verifier_timeout_s": "tests/test_scoring.py:test_the_pool_is_made_as_configured",
     "verifier_memory_mb": "tests/test_scoring.py:test_the_pool_is_made_as_configured",
+    "data_weights": LAYOUTS + ":test_weights_are_shares_of_an_epoch",
+    **dict.fromkeys(
+        ("question_column", "answer_column"), LAYOUTS + ":test_sources_follow_one_another_without_repeats"
+    ),
+    "answer_pattern": LAYOUTS + ":test_a_run_picks_its_answers_by_the_pattern",
+    "reward_function": "tests/test_own_reward.py:test_a_run_is_trained_by_the_function",
+    "reward_in_process": "tests/test_own_reward.py:test_in_process_nothing_is_started",
     "max_skipped_updates": "tests/test_wiring.py:test_too_many_skipped_updates_in_a_row_end_the_run",
     "output_dir": FOLDER + ":test_a_new_folder_holds_the_resolved_configuration",
     "process_group_timeout_s": "tests/run/test_faults.py:test_a_rank_that_hangs_or_fails_is_named",

@@ -18,6 +18,7 @@ from dapo_ref.loss_variants import (
     gspo_surrogate,
     leave_one_out_advantages,
     sequence_ratio,
+    truncated_importance_weight,
 )
 from tests.support import oracle
 from tests.support.oracle import Group, ragged_groups
@@ -263,3 +264,30 @@ def test_dual_clipped_tokens_are_those_whose_gradient_it_stops() -> None:
     surrogate = (ratio * f64([-1.0], [1.0])).requires_grad_()
     dual_clip(surrogate, f64(-1.0, 1.0), 3.0)[mask].sum().backward()
     assert ((surrogate.grad == 0) & mask).sum().item() == 1
+
+
+# --- Truncated importance weights ---------------------------------------------------------------------------
+
+
+@given(ragged_groups(), st.floats(1.0, 2.0))
+def test_truncated_weights_match_their_equation(groups: list[Group], cap: float) -> None:
+    """The oracle's `logprobs` stand for π_old, its `old_logprobs` for the sampler; nan at padding."""
+    batch = oracle.pad(groups, extra=1, filler=math.nan)
+    old = batch.logprobs.clone().requires_grad_()
+    found = truncated_importance_weight(old, batch.old_logprobs, batch.response_mask, cap)
+    assert not found.requires_grad
+    for i, response in enumerate(response for group in groups for response in group):
+        expected = [oracle.truncated_weight(response, t, cap) for t in range(len(response.logprobs))]
+        assert found[i, : len(expected)].tolist() == pytest.approx(expected, rel=1e-12)
+        assert found[i, len(expected) :].eq(1).all()
+
+
+def test_truncated_weights_by_hand() -> None:
+    """π_old / π_sampler of 0.5, 1.5 and 7 with a cap of 2: 0.5, 1.5, 2; nothing below is raised."""
+    ratios = f64([0.5, 1.5, 7.0])
+    found = truncated_importance_weight(ratios.log(), torch.zeros_like(ratios), TRUE[:1], 2.0)
+    torch.testing.assert_close(found, f64([0.5, 1.5, 2.0]))
+    with pytest.raises(ValueError, match="cap must be above 0"):
+        truncated_importance_weight(ratios, ratios, TRUE[:1], 0.0)
+    with pytest.raises(ValueError, match="old_logprobs has shape"):
+        truncated_importance_weight(ratios, ratios[:, :2], TRUE[:1], 2.0)

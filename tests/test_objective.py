@@ -17,8 +17,8 @@ from tests.support import oracle
 from tests.support.oracle import Group, Response, ragged_groups
 
 
-def micro_batch(batch: oracle.Padded, rows: slice = slice(None)) -> MicroBatch:
-    """Some rows."""
+def micro_batch(batch: oracle.Padded, rows: slice = slice(None), sampler: float | None = None) -> MicroBatch:
+    """Some rows; the sampler had their tokens `sampler` nats likelier than π_old."""
     return MicroBatch(
         rows=list(range(len(batch.advantages)))[rows],
         input_ids=torch.zeros(0),
@@ -30,10 +30,13 @@ def micro_batch(batch: oracle.Padded, rows: slice = slice(None)) -> MicroBatch:
         advantages=batch.advantages[rows],
         group_tokens=batch.group_tokens[rows],
         old_logprobs=batch.old_logprobs[rows],
+        sampler_logprobs=None if sampler is None else batch.old_logprobs[rows] + sampler,
     )
 
 
-def loss_of(groups: list[Group], cuts: list[int] | None = None, **values: Any) -> Tensor:
+def loss_of(
+    groups: list[Group], cuts: list[int] | None = None, sampler: float | None = None, **values: Any
+) -> Tensor:
     """The sum of the micro-batches' shares; the whole mini-batch in one if no cuts are given."""
     batch = oracle.pad(groups, extra=1)
     num_responses = len(batch.advantages)
@@ -47,7 +50,7 @@ def loss_of(groups: list[Group], cuts: list[int] | None = None, **values: Any) -
     total = torch.zeros((), dtype=torch.float64)
     for first, last in pairwise([0, *(cuts or []), num_responses]):
         rows = slice(first, last)
-        total += objective(batch.logprobs[rows], micro_batch(batch, rows), mini)
+        total += objective(batch.logprobs[rows], micro_batch(batch, rows, sampler), mini)
     return total
 
 
@@ -121,6 +124,21 @@ def test_gspo_and_cispo_are_those_of_their_papers(groups: list[Group]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sampler", "cap"), [(0.3, 2.0), (-0.5, 2.0), (-0.5, 1.2)], ids=["likelier", "less likely", "at the cap"]
+)
+@given(groups=ragged_groups())
+def test_truncated_weights_multiply_the_surrogate(groups: list[Group], sampler: float, cap: float) -> None:
+    """e^−0.3 = 0.74; e^0.5 = 1.65, above a cap of 1.2. After the dual clip, which is unbounded otherwise."""
+    chosen = {"importance_correction": "truncated", "importance_cap": cap}
+    loss = loss_of(groups, sampler=sampler, **chosen)
+    close(loss, -oracle.truncated_objective(groups, sampler, cap, 0.2, 0.28))
+    weight = min(math.exp(-sampler), cap)
+    dual_clipped = loss_of(groups, sampler=sampler, dual_clip=1.1, **chosen)
+    close(dual_clipped, weight * loss_of(groups, dual_clip=1.1).item())
+    close(loss_of(groups, sampler=sampler), -oracle.eq12_objective(groups, 0.2, 0.28))
+
+
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"loss_variant": "gsop"}, r"loss_variant: unknown name 'gsop'; did you mean 'gspo'\?"),
@@ -152,6 +170,17 @@ def test_the_clip_is_counted_by_the_ratio_that_it_looks_at(values: dict[str, Any
     # log π_old − log π_θ of ratios 1.5, 1.1, 0.5, 3, whatever the clip looks at; no dual clip.
     assert found.log_ratio_sum == pytest.approx(-math.log(1.5 * 1.1 * 0.5 * 3))
     assert found.dual == 0
+
+
+def test_probability_of_the_tokens_that_the_upper_clip_stops() -> None:
+    """Ratios 1.5, 1.1, 2 at Â > 0, 3 at Â < 0: stopped are 1.5 and 2, by π_θ, not by π_old."""
+    batch = oracle.pad([[tokens(2.0, 1.5, 1.1, 2.0), tokens(-1.0, 3.0)]], extra=1, filler=7.0)
+    found = build_objective(Config()).clipping(batch.logprobs, micro_batch(batch))
+    first, _, third, *_ = batch.logprobs[0].exp().tolist()
+    assert found.high_prob_sum == pytest.approx(first + third)
+    assert found.high_prob_max == pytest.approx(max(first, third))
+    at_rest = build_objective(Config(clip_eps_high=1.5)).clipping(batch.logprobs, micro_batch(batch))
+    assert (at_rest.high_prob_sum, at_rest.high_prob_max) == (0, 0)
 
 
 def test_the_dual_clip_is_counted_where_it_is_on() -> None:

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from dapo_ref.report import PANELS, command, data, main, positions
+from dapo_ref.report import PANELS, command, data, draw, main, positions
 from dapo_ref.report.data import (
     advantages_of,
     length_histogram,
@@ -20,6 +20,8 @@ from tests.run.test_metrics import LISTED
 from tests.support.browser import needs_chromium, run_in_page
 
 pytest.importorskip("matplotlib")
+from matplotlib.axes import Axes
+
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
 
@@ -76,6 +78,22 @@ def test_the_pictures_axis_counts_updates_or_tokens_generated_so_far(tmp_path):
 def test_a_folder_without_metrics_is_one_line(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
     assert "metrics.jsonl" in capsys.readouterr().err
+
+
+def test_a_folder_that_does_not_exist_is_said_and_not_made(tmp_path, capsys):
+    run = fake_run(tmp_path / "run")
+    assert main([str(run), str(tmp_path / "rnu"), "--output", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'rnu'} does not exist\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_the_picture_has_a_curve_for_each_of_two_runs_of_one_name(tmp_path, monkeypatch):
+    runs = [fake_run(tmp_path / name / "run") for name in ("a", "b")]
+    labels = []
+    plot = Axes.plot
+    monkeypatch.setattr(Axes, "plot", lambda *args, **kwargs: labels.append(kwargs["label"]) or plot(*args))
+    draw(runs, tmp_path / "report.png")
+    assert labels[:2] == ["a/run", "b/run"]
 
 
 def test_panels_draw_recorded_keys():

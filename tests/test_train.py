@@ -266,6 +266,7 @@ BAD = {
         ConfigError,
         r"responses_per_update \(50\) must divide",
     ),
+    "drops the data": (["--max_prompt_length", "5"], DataError, "20000 of 20000 prompts are longer"),
 }
 
 
@@ -277,6 +278,12 @@ def test_bad_input_is_refused_before_the_model_is_loaded(name, tmp_path, monkeyp
     with pytest.raises(error, match=message):
         main(["--config", CONFIG, "--output_dir", str(tmp_path / "run"), *arguments])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_holds_a_run_is_refused_before_data_and_model_are_looked_at(tmp_path):
+    (tmp_path / "config.yaml").write_text("seed: 1")
+    with pytest.raises(ConfigError, match="already holds a run"):
+        main(["--output_dir", str(tmp_path), "--model", "nowhere", "--data", "nothing.jsonl"])
 
 
 def error_line(folder, *arguments):

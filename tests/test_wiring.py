@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -315,6 +316,12 @@ def test_the_updates_of_a_step_are_those_of_plain_pytorch(tmp_path: Path, change
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.parametrize(("steps", "rates"), [(0, [12, 12, 12]), (1, [12, 12, 12]), (3, [4, 8, 12])])
+def test_the_warm_up_is_linear_and_the_first_step_trains(steps: int, rates: list[float]) -> None:
+    config = Config(learning_rate=12.0, warmup_steps=steps)
+    assert [train.learning_rate(config, step) for step in range(3)] == rates
+
+
 # --- What a step hands over ---------------------------------------------------------------------------------
 
 
@@ -346,7 +353,7 @@ def test_a_bad_update_keeps_its_micro_batches_and_losses(session: Session, tmp_p
     plan = microbatches(batch, mini.rows, 1, 1, 0)
     metrics = StepMetrics()
     for _ in plan:
-        metrics.add_microbatch(torch.tensor(math.inf), Clipping(0, 0, 1, 0, 0))
+        metrics.add_microbatch(torch.tensor(math.inf), Clipping(0, 0, 1, 0, 0, 0, 0))
     session.end_update(mini, plan, math.nan, metrics)
     (file,) = (tmp_path / "bad_updates").iterdir()
     content = torch.load(file, weights_only=True)
@@ -452,6 +459,28 @@ def test_checkpoints_come_when_they_are_due(plain_engine: list[Any], tmp_path: P
     assert [record["step"] for record in plain_engine] == [1, 2, 3, 4, 5]
     assert all(record.items() <= seen.items() for record, seen in zip(records, plain_engine, strict=True))
     assert run_of(tmp_path / "none", "--rollout_steps=2", "--checkpoint_every=0")[1] == []
+
+
+def test_a_run_ends_with_the_next_step(
+    plain_engine: list[Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    records, _ = run_of(tmp_path / "run", "--rollout_steps=2")
+    first, last = (record["reward/accuracy"] for record in records)
+    assert f"right in training: {first:.3f} in step 1, {last:.3f} in step 2" in caplog.text
+    assert caplog.text.endswith(f"draw it: python -m dapo_ref.report {tmp_path / 'run'}\n")
+
+
+def test_a_run_that_was_stopped_ends_with_the_command_that_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    model = save_model(tmp_path / "model", random_llama())
+    config = Config(model=str(model), output_dir=str(tmp_path), **UPDATES)
+    run = session_of(PlainEngine(config), config, tmp_path)
+    with pytest.raises(StoppedError), run.step(0, 1e-3):
+        raise StoppedError(15)
+    assert caplog.text.endswith(f"resume: python train.py --config {tmp_path}/config.yaml --resume\n")
 
 
 def test_a_resumed_run_in_this_process_is_the_run_that_was_not_stopped(

@@ -4,6 +4,7 @@
 `python -m dapo_ref.data FILE --show 2 [--model DIR]` shows what a run would train on.
 """
 
+from dapo_ref.data.mixture import load_data
 from dapo_ref.data.problems import Problem, load_problems
 from dapo_ref.data.prompts import (
     PromptStream,
@@ -23,6 +24,7 @@ __all__ = [
     "data_fingerprint",
     "encode_prompt",
     "keep_short_prompts",
+    "load_data",
     "load_problems",
     "of_date",
     "prints_date",

@@ -5,7 +5,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from dapo_ref.config import DEFAULT_PROMPT_TEMPLATE, resolve_model
 from dapo_ref.data.problems import read_problems, summary
@@ -50,6 +50,8 @@ def _show(source: str, prompt_template: str, model: str | None, number: int) -> 
 
 
 def _load_tokenizer(model: str) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer  # here, since it loads torch, which takes seconds
+
     try:
         return AutoTokenizer.from_pretrained(resolve_model(model))
     except (OSError, ValueError) as error:

@@ -7,6 +7,7 @@ verifier can compare.
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from dapo_ref.data.sources import Addressed, Row, read_rows, require_layout
 from dapo_ref.errors import DataError
+from dapo_ref.layout import DEFAULT, Layout
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +30,13 @@ class Problem:
         reference: the answer that responses are compared with.
         source: where it came from, for messages. Neither `==` nor `repr` sees it: data that moved to another
             folder are still the same data.
+        fields: the other columns of its row, as JSON would hold them, for a reward function; mostly empty.
     """
 
     messages: tuple[dict[str, str], ...]
     reference: str
     source: str = field(compare=False, repr=False)
+    fields: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass
@@ -57,7 +61,9 @@ class Counts:
     times: int = 0
 
 
-def load_problems(source: str, *, prompt_template: str, check_references: bool = True) -> list[Problem]:
+def load_problems(
+    source: str, *, prompt_template: str, check_references: bool = True, layout: Layout = DEFAULT
+) -> list[Problem]:
     """Reads a data set, drops repeats, and checks that its references can be verified at all.
 
     Of rows with the same prompt (but for surrounding white space) the first is kept. Where their references
@@ -65,10 +71,11 @@ def load_problems(source: str, *, prompt_template: str, check_references: bool =
     doubtful reference is no reason not to train on the rest.
 
     Args:
-        source: a JSONL or parquet file, `TASK:SPLIT[:COUNT]` of a generated task,
-            `reasoning_gym:TASK[:SPLIT[:COUNT]]`, or `org/name[:SPLIT]` of the hub.
+        source: a JSONL, JSON, CSV or parquet file, `TASK:SPLIT[:COUNT]` of a generated task,
+            `reasoning_gym:TASK[:SPLIT[:COUNT]]`, or `org/name[[:CONFIG]:SPLIT]` of the hub.
         prompt_template: wraps a bare question at `{question}`; prompts in chat format stay as they are.
         check_references: whether every reference must verify against itself.
+        layout: how rows are read.
 
     Returns:
         The problems in the order of the source, at least one.
@@ -76,7 +83,7 @@ def load_problems(source: str, *, prompt_template: str, check_references: bool =
     Raises:
         DataError: the source cannot be read, a row cannot be used, or nothing is left.
     """
-    problems, counts = read_problems(source, prompt_template, check_references)
+    problems, counts = read_problems(source, prompt_template, check_references, layout)
     report(source, problems, counts)
     return problems
 
@@ -100,15 +107,15 @@ def report(source: str, problems: Sequence[Problem], counts: Counts) -> None:
 
 
 def read_problems(
-    source: str, prompt_template: str, check_references: bool = True
+    source: str, prompt_template: str, check_references: bool = True, layout: Layout = DEFAULT
 ) -> tuple[list[Problem], Counts]:
     """As `load_problems`, with the counts returned instead of logged."""
     if "{question}" not in prompt_template:
         raise DataError(f"prompt_template must contain {{question}}, got {prompt_template!r}")
-    problems, counts = _without_repeats(read_rows(source), prompt_template)
+    problems, counts = _without_repeats(read_rows(source, layout), prompt_template, layout)
     if not problems:
         raise DataError(f"{source}: no problems: the data set is empty")
-    if check_references:
+    if check_references and not layout.keep_fields:
         _check_references(source, problems)
     return problems, counts
 
@@ -118,13 +125,15 @@ def summary(source: str, problems: Sequence[Problem], counts: Counts) -> str:
     return f"{source}: {counts.rows} rows, {counts.repeats} repeats dropped, {len(problems)} problems"
 
 
-def _without_repeats(rows: Iterable[Addressed], prompt_template: str) -> tuple[list[Problem], Counts]:
+def _without_repeats(
+    rows: Iterable[Addressed], prompt_template: str, layout: Layout
+) -> tuple[list[Problem], Counts]:
     counts = Counts()
     problems: list[Problem] = []
     references: dict[tuple[str, ...], str] = {}  # of each prompt seen
     seen: Counter[tuple[str, ...]] = Counter()
     for address, row in rows:
-        problem = _problem(row, address, prompt_template)
+        problem = _problem(row, address, prompt_template, layout)
         prompt = tuple(text.strip() for message in problem.messages for text in message.values())
         earlier = references.setdefault(prompt, problem.reference)
         counts.rows += 1
@@ -141,15 +150,79 @@ def _without_repeats(rows: Iterable[Addressed], prompt_template: str) -> tuple[l
     return problems, counts
 
 
-def _problem(row: Row, address: str, prompt_template: str) -> Problem:
-    require_layout(list(row), address)
+def _problem(row: Row, address: str, prompt_template: str, layout: Layout) -> Problem:
+    require_layout(list(row), address, layout)
+    layout = layout.of(row)
+    if layout.named:
+        return _named_problem(row, address, prompt_template, layout)
     if _is_chat(row):
-        return Problem(_chat(row["prompt"], address), _ground_truth(row["reward_model"], address), address)
+        reference = _picked(_ground_truth(row["reward_model"], address, layout), address, layout)
+        fields = _fields(row, ("prompt", "reward_model"), layout)
+        return Problem(_chat(row["prompt"], address), reference, address, fields)
     key = "question" if row.get("question") is not None or "problem" not in row else "problem"
     question = _text(row[key], key, row, address).strip()
+    reference = _picked(_answer(row["answer"], "answer", row, address, layout), address, layout)
+    fields = _fields(row, (key, "answer"), layout)
+    return Problem(_asked(question, prompt_template), reference, address, fields)
+
+
+def _asked(question: str, prompt_template: str) -> tuple[dict[str, str], ...]:
     content = prompt_template.replace("{question}", question)  # not str.format: LaTeX is full of braces
-    reference = _answer(row["answer"], "answer", row, address)
-    return Problem(({"role": "user", "content": content},), reference, address)
+    return ({"role": "user", "content": content},)
+
+
+def _named_problem(row: Row, address: str, prompt_template: str, layout: Layout) -> Problem:
+    """A problem by the columns that the configuration names; the question may be chat messages."""
+    standard = next((name for name in ("question", "problem") if row.get(name) is not None), "question")
+    paths = (layout.question or standard, layout.answer or "answer")
+    question, answer = (value_at(row, path) for path in paths)
+    if isinstance(question, list):
+        messages = _chat(question, address, paths[0])
+    else:
+        messages = _asked(_text(question, paths[0], row, address).strip(), prompt_template)
+    reference = _picked(_answer(answer, paths[1], row, address, layout), address, layout)
+    return Problem(messages, reference, address, _fields(row, [p.split(".")[0] for p in paths], layout))
+
+
+def value_at(row: Row, path: str) -> Any:
+    """The value of a column, or of a field below one (`answer.value`, `answers.0`); None if there is none."""
+    if path in row:
+        return row[path]
+    value: Any = row
+    for name in path.split("."):
+        if isinstance(value, list) and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        elif isinstance(value, dict):
+            value = value.get(name)
+        else:
+            return None
+    return value
+
+
+def _picked(reference: str, address: str, layout: Layout) -> str:
+    """What the last match of the pattern has in its group; the whole reference without a pattern."""
+    if not layout.pattern:
+        return reference
+    found = [match[1].strip() for match in re.finditer(layout.pattern, reference) if match[1]]
+    if not found or not found[-1]:
+        raise DataError(
+            f"{address}: answer_pattern {layout.pattern!r} matches nothing in {_shown(reference)}"
+        )
+    return found[-1]
+
+
+def _fields(row: Row, used: Sequence[str], layout: Layout) -> dict[str, Any]:
+    """The other columns as JSON has them; what it has no notion of (a date, say) as text."""
+    if not layout.keep_fields:
+        return {}
+    return json.loads(_json({key: value for key, value in row.items() if key not in used}))
+
+
+def _json(value: Any) -> str:
+    def plain(value: Any) -> Any:
+        return float(value) if isinstance(value, Decimal) else str(value)
+
+    return json.dumps(value, default=plain, ensure_ascii=False)
 
 
 def _is_chat(row: Row) -> bool:
@@ -161,24 +234,24 @@ def _asks_for_answer(problem: Problem) -> bool:
     return "answer:" in text or "boxed" in text
 
 
-def _chat(prompt: Any, address: str) -> tuple[dict[str, str], ...]:
+def _chat(prompt: Any, address: str, column: str = "prompt") -> tuple[dict[str, str], ...]:
     """verl's `prompt`, reduced to role and content (parquet fills other fields with nulls)."""
     if not isinstance(prompt, list) or not prompt or not all(isinstance(message, dict) for message in prompt):
         raise DataError(
-            f"{address}: `prompt` must be a list of chat messages {{role, content}}, found {_shown(prompt)}"
+            f"{address}: `{column}` must be a list of chat messages {{role, content}}, found {_shown(prompt)}"
         )
     messages = tuple(
-        {key: _text(message.get(key), key, message, f"{address}: `prompt`") for key in ("role", "content")}
+        {key: _text(message.get(key), key, message, f"{address}: `{column}`") for key in ("role", "content")}
         for message in prompt
     )
     if messages[-1]["role"] == "assistant":
         raise DataError(
-            f"{address}: `prompt` ends with an assistant message; the last must ask for a response"
+            f"{address}: `{column}` ends with an assistant message; the last must ask for a response"
         )
     return messages
 
 
-def _ground_truth(reward_model: Any, address: str) -> str:
+def _ground_truth(reward_model: Any, address: str, layout: Layout) -> str:
     """verl's `reward_model.ground_truth`; the struct also comes written out as JSON."""
     if isinstance(reward_model, str):
         try:
@@ -189,13 +262,14 @@ def _ground_truth(reward_model: Any, address: str) -> str:
             ) from error
     if not isinstance(reward_model, dict):
         raise DataError(f"{address}: `reward_model` must hold `ground_truth`, found {_shown(reward_model)}")
-    return _answer(
-        reward_model.get("ground_truth"), "ground_truth", reward_model, f"{address}: `reward_model`"
-    )
+    where = f"{address}: `reward_model`"
+    return _answer(reward_model.get("ground_truth"), "ground_truth", reward_model, where, layout)
 
 
-def _answer(value: Any, key: str, row: Row, where: str) -> str:
-    """A reference as text; a number as its digits, `34.0` as `34`."""
+def _answer(value: Any, key: str, row: Row, where: str, layout: Layout) -> str:
+    """A reference as text; a number as its digits, `34.0` as `34`; for a reward function, lists as JSON."""
+    if layout.keep_fields and isinstance(value, list | dict):
+        return _json(value)
     if isinstance(value, float):  # of a parquet column
         value = Decimal(repr(value))
     if isinstance(value, Decimal) and value.is_finite():

@@ -134,16 +134,18 @@ def keep_short_prompts(
         `(problem, prompt ids)` of those that stay, in order, at least one.
 
     Raises:
-        DataError: all are too long, or the chat template does not lead up to a response.
+        DataError: more than half are too long, or the chat template does not lead up to a response.
     """
     require_generation_prompt(tokenizer, problems[0])
     encoded = [(problem, encode_prompt(problem, tokenizer, FIXED_DATE)) for problem in problems]
     kept = [(problem, ids) for problem, ids in encoded if len(ids) <= max_prompt_length]
-    if not kept:
-        shortest = min(len(ids) for _, ids in encoded)
+    if 2 * len(kept) < len(encoded):
+        lengths = sorted(len(ids) for _, ids in encoded)
         raise DataError(
-            f"no prompt has at most {max_prompt_length} tokens (the shortest has {shortest}): "
-            "raise max_prompt_length"
+            f"{len(encoded) - len(kept)} of {len(encoded)} prompts are longer than max_prompt_length "
+            f"{max_prompt_length}, more than half of the data: raise it (half of them have at most "
+            f"{lengths[(len(lengths) - 1) // 2]} tokens, the longest {lengths[-1]}), or leave the long ones "
+            "out of the file"
         )
     if len(kept) < len(encoded):
         log.warning(

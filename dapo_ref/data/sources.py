@@ -1,10 +1,13 @@
 """Where problems come from: files, generated tasks, optional packages. Each is read as rows with an address.
 
+Files are JSONL, a JSON array, CSV (a first line of names), TSV or parquet.
+
 A row is a dictionary as the source holds it; `problems.py` decides which of its keys are question and answer.
 Its address is what an error message names: `sums.jsonl:12` (line 12), `sums.parquet:row 12`
 (counted from 1), `tiny:train#12` (counted from 0).
 """
 
+import csv
 import difflib
 import json
 import re
@@ -17,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dapo_ref.errors import DataError
+from dapo_ref.layout import DEFAULT, Layout, has_column
 
 Row = dict[str, Any]
 
@@ -37,22 +41,25 @@ _GENERATOR_SEED = 0  # not the run's seed: runs that differ in their seed share 
 _TASK_NAME = re.compile(r"(?P<name>\w+):(?P<split>train|test)(:(?P<count>[1-9]\d{0,6}))?")
 _SOURCE_NAME = re.compile(r"(?P<name>\w+):(?P<rest>.*)", re.DOTALL)
 _GYM_NAME = re.compile(r"(?P<name>\w+?)(:(?P<split>train|test))?(:(?P<count>[1-9]\d{0,6}))?")
-_HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<split>[\w.-]+))?")
+_HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+)(?=:))?(:(?P<split>[\w.-]+))?")
 _FILE_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz", ".zip")
 
 _COLUMNS = ("question", "problem", "answer", "prompt", "reward_model")
 EXPECTED = (
     "expected `question` or `problem` beside `answer`, "
-    "or verl's `prompt` (a chat list) beside `reward_model` (with `ground_truth`)"
+    "or verl's `prompt` (a chat list) beside `reward_model` (with `ground_truth`); "
+    "question_column and answer_column name others"
 )
 
 
-def read_rows(source: str) -> Iterator[Addressed]:
+def read_rows(source: str, layout: Layout = DEFAULT) -> Iterator[Addressed]:
     """Reads a source row by row; a file is never held in memory as a whole.
 
     Args:
-        source: a JSONL or parquet file; `NAME:REST` for a row of `SOURCES`; `TASK:SPLIT[:COUNT]` of
-            `dapo_ref.tiny.tasks`; `org/name[:SPLIT]` of the hub. A name that exists as a file is a file.
+        source: a JSONL, JSON, CSV, TSV or parquet file; `NAME:REST` for a row of `SOURCES`;
+            `TASK:SPLIT[:COUNT]` of `dapo_ref.tiny.tasks`; `org/name[[:CONFIG]:SPLIT]` of the hub. A name that
+            exists as a file is a file.
+        layout: how rows are read; columns that are not needed may be left out.
 
     Returns:
         The rows in order, each with its address.
@@ -61,7 +68,7 @@ def read_rows(source: str) -> Iterator[Addressed]:
         DataError: the source does not exist, cannot be read, or needs a package that is not installed.
     """
     if Path(source).exists():
-        return _file_rows(Path(source))
+        return _file_rows(Path(source), layout)
     named = _SOURCE_NAME.fullmatch(source)
     if named and named["name"] in SOURCES:
         return SOURCES[named["name"]](named["rest"])
@@ -69,15 +76,22 @@ def read_rows(source: str) -> Iterator[Addressed]:
         known_split: Any = match["split"]  # train or test, says the pattern
         return _generated_rows(match["name"], known_split, match["count"])
     if (match := _HUB_NAME.fullmatch(source)) and not source.endswith(_FILE_SUFFIXES):
-        return _hub_rows(match["name"], match["split"] or "train")
+        return _hub_rows(match["name"], match["config"], match["split"] or "train", layout)
     raise DataError(
-        f"{source}: no such file; data is a JSONL or parquet file, a generated TASK:SPLIT (train or test) "
-        "such as tiny:train, reasoning_gym:TASK:SPLIT, or a hub name org/name"
+        f"{source}: no such file; data is a JSONL, JSON, CSV or parquet file, a generated TASK:SPLIT "
+        "(train or test) such as tiny:train, reasoning_gym:TASK:SPLIT, or a hub name org/name"
     )
 
 
-def require_layout(columns: list[str], where: str) -> None:
-    """Raises DataError unless the columns are those of a bare question or of verl's chat format."""
+def require_layout(columns: list[str], where: str, layout: Layout = DEFAULT) -> None:
+    """Raises DataError unless the columns are those of the layout, by default of a bare question or of verl's
+    chat format."""
+    layout = layout.of(columns)
+    if layout.named:
+        for path in (layout.question, layout.answer or "answer"):
+            if path and not has_column(columns, path):
+                raise DataError(f"{where}: no column `{path}` among {_listed(columns)}")
+        return
     bare = ("question" in columns or "problem" in columns) and "answer" in columns
     chat = "prompt" in columns and "reward_model" in columns
     if not bare and not chat:
@@ -92,13 +106,61 @@ def _listed(columns: list[str]) -> str:
 # Files
 
 
-def _file_rows(path: Path) -> Iterator[Addressed]:
+def _file_rows(path: Path, layout: Layout) -> Iterator[Addressed]:
     try:
         with path.open("rb") as file:
             is_parquet = file.read(4) == b"PAR1"
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}; give a JSONL or parquet file") from error
-    return _parquet_rows(path) if is_parquet or path.suffix == ".parquet" else _jsonl_rows(path)
+    if is_parquet or path.suffix == ".parquet":
+        return _parquet_rows(path, layout)
+    if path.suffix in _DELIMITERS:
+        return _csv_rows(path)
+    return _json_rows(path) if _is_array(path) else _jsonl_rows(path)
+
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+def _csv_rows(path: Path) -> Iterator[Addressed]:
+    """A table whose first line has the names of its columns; all cells are text."""
+    csv.field_size_limit(1 << 27)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file, delimiter=_DELIMITERS[path.suffix], strict=True)
+            names = next(lines, [])
+            for cells in lines:
+                if len(cells) != len(names) and cells:
+                    raise DataError(
+                        f"{path}:{lines.line_num}: {len(cells)} cells below {len(names)} names of columns"
+                    )
+                if cells:
+                    yield Addressed(f"{path}:{lines.line_num}", dict(zip(names, cells, strict=True)))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as a table: {_one_line(error)}") from error
+
+
+def _is_array(path: Path) -> bool:
+    """Whether a file begins with a bracket and its first line alone is no JSON: an array over lines, or one
+    of objects."""
+    with path.open("rb") as file:
+        first = next((line.strip() for line in file if line.strip(b"\xef\xbb\xbf \t\r\n")), b"")
+    first = first.removeprefix(b"\xef\xbb\xbf")
+    return first[:1] == b"[" and first[1:].lstrip()[:1] in (b"", b"{")
+
+
+def _json_rows(path: Path) -> Iterator[Addressed]:
+    """One array of objects; it is held in memory as a whole."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        rows = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not a JSON array: {_one_line(error)}") from error
+    for number, row in enumerate(rows, start=1):
+        address = f"{path}:item {number}"
+        if not isinstance(row, dict):
+            raise DataError(f"{address}: expected a JSON object, found {type(row).__name__}")
+        yield Addressed(address, row)
 
 
 def _jsonl_rows(path: Path) -> Iterator[Addressed]:
@@ -140,7 +202,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _parquet_rows(path: Path) -> Iterator[Addressed]:
+def _parquet_rows(path: Path, layout: Layout) -> Iterator[Addressed]:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -151,9 +213,10 @@ def _parquet_rows(path: Path) -> Iterator[Addressed]:
     try:
         file = parquet.ParquetFile(path)
         columns = file.schema_arrow.names
-        require_layout(columns, str(path))
+        require_layout(columns, str(path), layout)
         number = 0
-        for batch in file.iter_batches(batch_size=1024, columns=[c for c in columns if c in _COLUMNS]):
+        wanted = [c for c in columns if c in _COLUMNS or layout.keep_fields or layout.named]
+        for batch in file.iter_batches(batch_size=1024, columns=wanted):
             kinds = {field.name: field.type for field in batch.schema}
             for row in batch.to_pylist():
                 number += 1
@@ -242,8 +305,8 @@ def _reasoning_gym_rows(rest: str) -> Iterator[Addressed]:
     return islice((entry for entry in drawn if split_of(entry.row["question"]) == split), count)
 
 
-def _hub_rows(name: str, split: str) -> Iterator[Addressed]:
-    source = f"{name}:{split}"
+def _hub_rows(name: str, config: str | None, split: str, layout: Layout) -> Iterator[Addressed]:
+    source = ":".join(part for part in (name, config, split) if part)
     try:
         import datasets
     except ImportError as error:
@@ -252,13 +315,14 @@ def _hub_rows(name: str, split: str) -> Iterator[Addressed]:
             "or download its JSONL or parquet file and give that"
         ) from error
     try:
-        table = datasets.load_dataset(name, split=split)
+        named = [config] if config else []
+        table = datasets.load_dataset(name, *named, split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(
             f"{source}: no such file, and not to be had from the hub ({_one_line(error)}); check name, split "
             "and network, or download its JSONL or parquet file and give that"
         ) from error
-    require_layout(table.column_names, source)
+    require_layout(table.column_names, source, layout)
     return (Addressed(f"{source}:row {number}", row) for number, row in enumerate(table, start=1))
 
 

@@ -60,10 +60,10 @@ KEPT_OF_OFFLOAD = {
 }
 SET_HERE = {
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
-    *("gradient_clipping", "bf16", "bfloat16", "fp16", "data_types"),
+    *("gradient_clipping", "bf16", "bfloat16", "fp16", "data_types", "communication_data_type"),
 }
-"""Micro-batches, accumulation, clipping and precision are the run's own: what a file says of them is not
-used."""
+"""Micro-batches, accumulation, clipping, precision and reduction are the run's own: what a file says of them
+is not used."""
 NO_CHANGE = {"gradient_predivide_factor": 1, "gradient_allreduce_op": "mean", "zero_hpz_partition_size": 1}
 """Values that are DeepSpeed's defaults, beside those that are off."""
 
@@ -80,8 +80,10 @@ def make_accelerator(config: Config) -> Accelerator:
     """
     on_gpu = torch.cuda.is_available()
     _prepare_environment(on_gpu)
+    if on_gpu:
+        _prepare_gpu()
     try:
-        plugin = DeepSpeedPlugin(gradient_accumulation_steps=1)
+        plugin = DeepSpeedPlugin()
     except (ValueError, OSError, NotImplementedError) as error:
         raise ConfigError(
             f"the launcher's DeepSpeed configuration: {' '.join(str(error).split())}"
@@ -135,6 +137,7 @@ def set_mathematics(settings: dict[str, Any], config: Config) -> None:
     settings["gradient_accumulation_steps"] = 1
     settings["gradient_clipping"] = config.max_grad_norm
     settings["data_types"] = {"grad_accum_dtype": "fp32"}
+    settings["communication_data_type"] = "fp32"  # else bf16 gradients are summed over the processes in bf16
     settings["bf16"] = {"enabled": config.precision == "bf16"}
     # Left to accelerate the bucket has hidden_size² elements, and nearly every gradient is reduced alone.
     zero.setdefault("reduce_bucket_size", REDUCE_BUCKET_ELEMENTS)
@@ -214,6 +217,13 @@ def _prepare_environment(on_gpu: bool) -> None:
         os.environ.setdefault(name, value)
     os.environ.setdefault("MASTER_PORT", str(_free_port()))
     os.environ.setdefault("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
+
+
+def _prepare_gpu() -> None:
+    """What is set for GPUs alone, before memory of theirs is taken."""
+    if not any(os.environ.get(f"PYTORCH_{kind}ALLOC_CONF") for kind in ("", "CUDA_", "HIP_")):
+        # Caches and micro-batches of all lengths come and go; segments of fixed size leave gaps between them.
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
 
 
 def _free_port() -> int:

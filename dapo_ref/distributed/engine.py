@@ -126,6 +126,13 @@ class Engine(Processes):
         norm = self._zero.get_global_grad_norm()
         return float(norm) if norm is not None else math.nan
 
+    def state_dtypes(self) -> dict[str, torch.dtype]:
+        """What the master weights are held in, and what gradients are summed in over the processes."""
+        return {
+            "master weights": self._zero.optimizer.fp32_partitioned_groups_flat[0].dtype,
+            "summed gradients": self._zero.communication_data_type,
+        }
+
     # --- Full weights -----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -152,6 +159,8 @@ class Engine(Processes):
         finally:
             for name, parameter in self._rollout_model.named_parameters():
                 _set_parameter(self._rollout_model, name, torch.empty_like(parameter, device="meta"))
+            if self.device.type == "cuda":  # what the copy and the cache were in, in one piece for the update
+                torch.cuda.empty_cache()
 
     def full_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """(name, full tensor) of the HF model's parameters, tied ones once; a collective, in the same order
@@ -219,13 +228,12 @@ def _empty_model(hf_config: Any, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def _switch_dropout_off(model: PreTrainedModel) -> None:
-    """Sampled and trained policy are the same function only without dropout, in train mode too."""
+    """Sampled and trained policy are the same function only without dropout, also in the layers that are in
+    train mode for the sake of gradient checkpointing (`Policy.train`)."""
     for key, value in vars(model.config).items():
         if "drop" in key and isinstance(value, float):
             setattr(model.config, key, 0.0)
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
         for key, value in vars(module).items():
             if "dropout" in key and isinstance(value, float):
                 setattr(module, key, 0.0)

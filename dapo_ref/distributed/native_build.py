@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,16 +35,32 @@ def prepare(offload: bool = False) -> None:
         offload: whether the optimiser is kept in CPU memory.
 
     Raises:
-        ConfigError: something is to be compiled and there is no compiler.
+        ConfigError: as for `load`.
     """
+    for builder, folder in needed(offload):
+        load(builder, folder)
+
+
+def require_compiler() -> None:
+    """To be called before anything is loaded, and cheap.
+
+    Raises:
+        ConfigError: as for `can_compile`.
+    """
+    offload = os.environ.get("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE") == "cpu"
+    for builder, folder in needed(offload):
+        can_compile(builder, folder)
+
+
+def needed(offload: bool) -> list[tuple[Any, Path]]:
+    """DeepSpeed's builder of each operator that a run needs, and the folder that torch will use for it."""
     # ninja is installed beside this interpreter, which need not be on PATH.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(default_folder()))
     names = ["ShareMemCommBuilder"] * (not torch.cuda.is_available()) + ["CPUAdamBuilder"] * offload
-    for name in names:
-        builder = get_accelerator().create_op_builder(name)
-        if builder is not None and deepspeed.ops.__compatible_ops__.get(builder.NAME, False):
-            load(builder, Path(os.environ["TORCH_EXTENSIONS_DIR"]) / builder.name)
+    builders = [get_accelerator().create_op_builder(name) for name in names]
+    known = [b for b in builders if b is not None and deepspeed.ops.__compatible_ops__.get(b.NAME, False)]
+    return [(builder, Path(os.environ["TORCH_EXTENSIONS_DIR"]) / builder.name) for builder in known]
 
 
 def default_folder() -> Path:
@@ -51,6 +68,37 @@ def default_folder() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     versions = f"torch{torch.__version__}-deepspeed{deepspeed.__version__}"
     return cache / "dapo_ref" / f"{sys.implementation.cache_tag}-{versions}"
+
+
+def can_compile(builder: Any, folder: Path) -> bool:
+    """Whether an operator has to be compiled, which is possible then.
+
+    Raises:
+        ConfigError: it has to be, and compiler or headers are missing, or the folder cannot be written.
+    """
+    if (folder / f"{builder.name}.so").exists():
+        return False
+    once = f"DeepSpeed's operator {builder.name} has to be compiled once and there"
+    compiler = cpp_extension.get_cxx_compiler()
+    if shutil.which(compiler) is None:
+        raise ConfigError(
+            f"{once} is no C++ compiler {compiler!r}: install g++, or name another one in the environment "
+            "variable CXX"
+        )
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    if not headers.exists():
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        raise ConfigError(
+            f"{once} are no headers of Python ({headers}): install them (on Debian {version}-dev)"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{once} is no place for it: {folder}: {error.strerror}; name a folder that can be written in "
+            "the environment variable TORCH_EXTENSIONS_DIR"
+        ) from error
+    return True
 
 
 def load(builder: Any, folder: Path) -> None:
@@ -61,25 +109,29 @@ def load(builder: Any, folder: Path) -> None:
         folder: the one that torch will use for it.
 
     Raises:
-        ConfigError: it has to be compiled and there is no compiler.
+        ConfigError: as for `can_compile`, or it does not compile.
     """
-    missing = not (folder / f"{builder.name}.so").exists()
+    missing = can_compile(builder, folder)
     if missing:
-        compiler = cpp_extension.get_cxx_compiler()
-        if shutil.which(compiler) is None:
-            raise ConfigError(
-                f"DeepSpeed's operator {builder.name} has to be compiled once and there is no C++ compiler "
-                f"{compiler!r}: install g++, or name another one in the environment variable CXX"
-            )
         log.info("compiling DeepSpeed's operator %s, once, in %s", builder.name, folder)
         log.info("this takes about a minute on two free cores, longer on busy ones")
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
         wait_for(folder / "lock")
-        builder.load(verbose=False)
+        try:
+            builder.load(verbose=False)
+        except RuntimeError as error:
+            what = f"DeepSpeed's operator {builder.name} does not compile: {_first_error(str(error))}"
+            raise ConfigError(f"{what}; `ninja -C {folder}` shows all of it") from error
     if missing:
         log.info("%s compiled: %.0f s", builder.name, time.monotonic() - began)
+
+
+def _first_error(output: str) -> str:
+    """The line of a compiler's output that says what is wrong."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return next((line for line in lines if "error:" in line), (lines or [""])[0])
 
 
 @contextlib.contextmanager

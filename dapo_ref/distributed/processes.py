@@ -5,6 +5,7 @@ import gc
 import logging
 import resource
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +19,9 @@ from dapo_ref.distributed.watch import CONSEQUENCES, Watch
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+WATCHED_LIMIT = timedelta(days=30)
+"""Of a collective while the watch runs."""
 
 
 class Processes:
@@ -59,8 +63,12 @@ class Processes:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """A process that dies or hangs inside ends the run with an error that names it; see `watch.py`."""
+        """A process that dies or hangs inside ends the run with an error that names it; see `watch.py`.
+
+        Inside, the process group's own limit is off: it would end a collective in which a process waits for
+        one that still samples, and can name nobody."""
         self.watch.start()
+        dist.distributed_c10d._set_pg_timeout(WATCHED_LIMIT)
         try:
             with self.watch.last_words():
                 yield
@@ -69,6 +77,7 @@ class Processes:
                 log.error("a collective failed on rank %d: %s", self.rank, self.watch.missing())
             raise
         finally:
+            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=self._timeout_s + 60))
             self.watch.close()
 
     def gather(self, items: list[T]) -> list[T]:

@@ -28,7 +28,10 @@ def require_tracker(config: Config) -> None:
     Raises:
         ConfigError: the tracker's package is not installed.
     """
-    if config.tracker != "none" and importlib.util.find_spec(config.tracker) is None:
+    if config.tracker == "none":
+        return
+    spec = importlib.util.find_spec(config.tracker)
+    if spec is None or spec.origin is None:  # a folder of that name, such as wandb makes, is no package
         raise ConfigError(f"tracker: {config.tracker} is not installed: `pip install {config.tracker}`")
 
 

@@ -4,6 +4,9 @@ A collective waits for all processes, so one that does not come stops the others
 which one it was. Here each process tells the others through the key-value store of the process group how
 many collectives it has entered and that it is alive. When one fails, or nothing happens for too long, the
 process that has entered fewest, or that no longer answers, is the one to look at.
+
+To wait for another is not to be silent: a process waits as long as all those that have entered fewer
+collectives answer and make progress themselves. One that does not ends itself, and is named by the others.
 """
 
 import contextlib
@@ -24,12 +27,13 @@ LONGEST_POLL_S = 2.0
 @dataclass
 class Report:
     """What one process last said: how often it reported, collectives entered, what it was doing, and, if it
-    has left, why."""
+    has left, why; by its own clock, the seconds since its last sign of progress."""
 
     beats: int = -1
     entered: int = -1
     doing: str = "starting"
     left: str = ""
+    silent_s: float = 0.0
 
 
 class Watch:
@@ -53,6 +57,7 @@ class Watch:
         self._beats = 0
         self._left = ""
         self._progress = time.monotonic()
+        self._before: list[Report] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -101,8 +106,22 @@ class Watch:
         while not self._stop.wait(self.interval):
             with contextlib.suppress(Exception):  # the store is gone: the collectives will fail too
                 self._report("")
-            if time.monotonic() - self._progress > self.timeout_s:
-                self._end()
+            silent = time.monotonic() - self._progress
+            if silent < self.timeout_s / 2:
+                self._before = []
+            elif not self._before:
+                self._before = self._reports()
+            elif silent > self.timeout_s:
+                self._wait_or_end()
+
+    def _wait_or_end(self) -> None:
+        """Waits on if all those behind answered in the last half of the time and make progress."""
+        behind = _progress_of_those_behind(self._before, self._reports(), self._entered)
+        if behind is None or behind > self.timeout_s:
+            self._end()
+        else:
+            self._progress = time.monotonic() - min(behind, self.timeout_s / 2)
+            self._before = []
 
     def _end(self) -> None:
         """The main thread waits in a collective or worse: nothing can be raised there."""
@@ -117,7 +136,8 @@ class Watch:
     def _report(self, left: str) -> None:
         self._left = left or self._left
         self._beats += 1
-        report = Report(self._beats, self._entered, self.doing, self._left)
+        silent = time.monotonic() - self._progress
+        report = Report(self._beats, self._entered, self.doing, self._left, silent)
         self._store.set(f"watch/{self.rank}", json.dumps(vars(report)))
 
     def _reports(self) -> list[Report]:
@@ -131,6 +151,22 @@ class Watch:
         except Exception:  # the store raises errors of many types; each means that it is gone
             return []
         return reports
+
+
+def _progress_of_those_behind(
+    before: Sequence[Report], after: Sequence[Report], entered: int
+) -> float | None:
+    """Seconds since the last progress of the slowest process behind; None if there is none, or one of them is
+    gone.
+
+    Args:
+        before, after: reports of all ranks, far enough apart for each that is alive to have made one.
+        entered: collectives that this process has entered.
+    """
+    behind = [pair for pair in zip(before, after, strict=False) if pair[1].entered < entered]
+    if not behind or any(old.beats == new.beats or new.left for old, new in behind):
+        return None
+    return max(new.silent_s for _, new in behind)
 
 
 def _held_up(before: Sequence[Report], after: Sequence[Report]) -> list[str]:

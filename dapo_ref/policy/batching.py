@@ -61,6 +61,7 @@ class MicroBatch:
         advantages: [b].
         group_tokens: [b] trained tokens of the whole group of each row.
         old_logprobs: [b, T] log π_old, or None where π_θ still is π_old.
+        sampler_logprobs: [b, T] float32 log π as the sampler had it, 0 at padding; None if it did not tell.
     """
 
     rows: list[int]
@@ -73,6 +74,7 @@ class MicroBatch:
     advantages: Tensor
     group_tokens: Tensor
     old_logprobs: Tensor | None = None
+    sampler_logprobs: Tensor | None = None
 
     def to(self, device: torch.device) -> "MicroBatch":
         """The same on another device."""
@@ -98,6 +100,7 @@ def collate(groups: Sequence[Group], overlong_filtering: bool) -> Batch:
     return Batch(
         prompt_ids=[group.prompt_ids for group in groups for _ in group.rollouts],
         response_ids=[rollout.response_ids for rollout in rollouts],
+        sampler_logprobs=[rollout.logprobs for rollout in rollouts],
         lengths=lengths,
         filtered=truncated if overlong_filtering else torch.zeros_like(truncated),
         group_index=torch.arange(len(groups)).repeat_interleave(len(groups[0].rollouts)),
@@ -230,6 +233,7 @@ def _micro_batch(batch: Batch, rows: list[int], packed: bool, shared: int) -> Mi
         response_mask=overlong_filter(response_mask, batch.filtered[rows]),
         advantages=batch.advantages[rows],
         group_tokens=group_tokens[batch.group_index[rows]],
+        sampler_logprobs=_sampler_logprobs(batch, rows),
     )
 
 
@@ -292,12 +296,21 @@ def _empty_micro_batch(packed: bool) -> MicroBatch:
         response_mask=nothing,
         advantages=torch.zeros(1),
         group_tokens=torch.ones(1, dtype=torch.long),
+        sampler_logprobs=torch.zeros(1, 1),
     )
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+def _sampler_logprobs(batch: Batch, rows: Sequence[int]) -> Tensor | None:
+    """[b, T], or None unless the sampler told of every token."""
+    known = [batch.sampler_logprobs[row] for row in rows]
+    if any(len(batch.response_ids[row]) != len(values) for row, values in zip(rows, known, strict=True)):
+        return None
+    return _padded(known, torch.float32)
+
+
+def _padded(rows: Sequence[Sequence[float]], dtype: torch.dtype = torch.long) -> Tensor:
     """[b, longest] right-padded with 0, a token and an index that always exists; nothing reads it."""
-    padded = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
+    padded = torch.zeros(len(rows), max(map(len, rows)), dtype=dtype)
     for i, row in enumerate(rows):
         padded[i, : len(row)] = torch.tensor(row)
     return padded

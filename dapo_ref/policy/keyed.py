@@ -49,9 +49,6 @@ class KeyedSampling(LogitsProcessor):
     """Turns scores into ones whose largest is a draw from softmax(z / temperature), cut to the nucleus.
 
     For `generate` without sampling of its own. Rows and their order stay the same for as long as it lives.
-
-    Attributes:
-        probs: a tensor [b] for each token drawn so far: its probability before the cut to the nucleus.
     """
 
     def __init__(self, keys: Tensor, starts: Tensor, temperature: float, top_p: float) -> None:
@@ -60,7 +57,6 @@ class KeyedSampling(LogitsProcessor):
         starts: [b] the column at which each response begins.
         temperature, top_p: of sampling.
         """
-        self.probs: list[Tensor] = []
         self._keys = keys
         self._starts = starts
         self._temperature = temperature
@@ -68,14 +64,10 @@ class KeyedSampling(LogitsProcessor):
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         scores = scores / self._temperature
-        logprobs = scores.log_softmax(dim=-1)
         if self._nucleus is not None:
             scores = self._nucleus(input_ids, scores)
         noise = gumbel_noise(self._keys, input_ids.shape[1] - self._starts, scores.shape[1])
-        noisy = scores.double() + noise
-        chosen = noisy.argmax(dim=-1, keepdim=True)
-        self.probs.append(logprobs.gather(1, chosen).squeeze(1).exp())
-        return noisy
+        return scores.double() + noise
 
 
 def _mixed(x: Tensor) -> Tensor:

@@ -37,9 +37,8 @@ def select(rows: Rows, keep: Tensor) -> Rows:
     """Some of the rows, without the columns that are padding in all of them."""
     first = int(rows.mask[keep].argmax(dim=1).min())
     if rows.cache is not None:
-        rows.cache.batch_select_indices(keep)
         for layer in _layers(rows.cache):
-            layer.keys, layer.values = layer.keys[..., first:, :], layer.values[..., first:, :]
+            layer.take(keep, first)
     return Rows(
         [rows.index[i] for i in keep.tolist()],
         rows.ids[keep, first:],
@@ -54,15 +53,9 @@ def merge(old: Rows, new: Rows) -> Rows:
     assert old.cache is not None
     width = max(old.ids.shape[1], new.ids.shape[1])
     shift_old, shift_new = width - old.ids.shape[1], width - new.ids.shape[1]
-    for i, layer in enumerate(_layers(old.cache)):
-        for name in ("keys", "values"):
-            columns = getattr(layer, name)
-            if new.cache is None:  # prompts of one token
-                added = columns.new_zeros(len(new.index), columns.shape[1], 0, columns.shape[3])
-            else:
-                added = getattr(_layers(new.cache)[i], name)
-            padded = [F.pad(x, (0, 0, width - 1 - x.shape[2], 0)) for x in (columns, added)]
-            setattr(layer, name, torch.cat(padded))
+    fresh = [None] * len(old.cache.layers) if new.cache is None else _layers(new.cache)
+    for layer, joining in zip(_layers(old.cache), fresh, strict=True):
+        layer.join(joining, len(new.index), width - 1)
     return Rows(
         old.index + new.index,
         torch.cat([F.pad(old.ids, (shift_old, 0)), F.pad(new.ids, (shift_new, 0))]),
@@ -74,7 +67,9 @@ def merge(old: Rows, new: Rows) -> Rows:
 
 class RoomyLayer(DynamicLayer):
     """A layer of the cache with room for columns to come: a token is written into it, where the layer it
-    derives from copies all that is there to append one."""
+    derives from copies all that is there to append one.
+
+    What changes the rows lets go of the room, so that no layer holds its rows twice."""
 
     SPARE = 32
     _room: list[Tensor] | None = None
@@ -86,14 +81,44 @@ class RoomyLayer(DynamicLayer):
             return super().update(key_states, value_states, *args, **kwargs)
         old, new = keys.shape[-2], keys.shape[-2] + key_states.shape[-2]
         room = self._room
-        # Where rows or columns were taken out or added, keys and values are no longer views of the room.
-        if room is None or room[0].data_ptr() != keys.data_ptr() or room[0].shape[-2] < new:
-            room = [F.pad(x, (0, 0, 0, new - old + self.SPARE)) for x in (keys, values)]
+        if room is None or room[0].shape[-2] < new:
+            spare = max(self.SPARE, new // 8)  # an eighth: few copies on the way to a long response
+            room = [F.pad(x, (0, 0, 0, new - old + spare)) for x in (keys, values)]
             self._room = room
         for whole, added in zip(room, (key_states, value_states), strict=True):
             whole[..., old:new, :] = added
         self.keys, self.values = (whole[..., :new, :] for whole in room)
         return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Rows [n] of the layer, each as often as it is named."""
+        self.take(indices, 0)
+
+    def take(self, keep: Tensor, first: int) -> None:
+        """Rows `keep` [n], without the columns before `first`."""
+        self._room = None
+        if self.keys is not None and self.values is not None:
+            self.keys = self.keys[..., first:, :].index_select(0, keep)
+            self.values = self.values[..., first:, :].index_select(0, keep)
+
+    def join(self, other: "RoomyLayer | None", num_rows: int, width: int) -> None:
+        """Rows of another layer after one's own, all padded with 0 on the left to `width` columns.
+
+        Args:
+            other: is empty afterwards; None for rows that have no columns yet.
+            num_rows: of the other.
+            width: at least that of both.
+        """
+        self._room = None
+        for name in ("keys", "values"):
+            own = getattr(self, name)
+            whole = own.new_zeros(len(own) + num_rows, own.shape[1], width, own.shape[3])
+            whole[: len(own), :, width - own.shape[2] :] = own
+            if other is not None:
+                added = getattr(other, name)
+                whole[len(own) :, :, width - added.shape[2] :] = added
+                setattr(other, name, None)
+            setattr(self, name, whole)
 
 
 def roomy_cache(model: PreTrainedModel) -> DynamicCache:

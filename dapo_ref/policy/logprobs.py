@@ -28,6 +28,8 @@ from dapo_ref.policy.packing import ATTENTION
 
 CHUNK_ELEMENTS = 2**25
 """Logits held at once: 128 MB in fp32."""
+GPU_CHUNK_ELEMENTS = 2**28
+"""On a GPU, which small products leave idle: 1 GB in fp32."""
 
 
 def token_logprobs(
@@ -70,7 +72,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
         logprobs = hidden.new_empty(len(targets), dtype=torch.float32)
         entropy = torch.empty_like(logprobs)
         log_norm = torch.empty_like(logprobs)
-        for rows in _chunks(len(targets), weight.shape[0]):
+        for rows in _chunks(len(targets), weight):
             logits = _scaled_logits(hidden[rows], weight, bias, temperature, num_tokens)
             log_norm[rows] = logits.logsumexp(dim=1)
             logprobs[rows] = logits.gather(1, targets[rows, None]).squeeze(1) - log_norm[rows]
@@ -89,7 +91,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if weight.requires_grad else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if bias is not None else None
-        for rows in _chunks(len(targets), weight.shape[0]):
+        for rows in _chunks(len(targets), weight):
             logits = _scaled_logits(hidden[rows], weight, bias, ctx.temperature, known)
             probs = logits.sub_(log_norm[rows, None]).exp_()
             scale = grad_logprobs[rows, None] / ctx.temperature
@@ -106,8 +108,9 @@ class _ChunkedLogprobs(torch.autograd.Function):
         return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
-def _chunks(num_tokens: int, vocab_size: int) -> list[slice]:
-    size = max(1, CHUNK_ELEMENTS // vocab_size)
+def _chunks(num_tokens: int, weight: Tensor) -> list[slice]:
+    elements = GPU_CHUNK_ELEMENTS if weight.is_cuda else CHUNK_ELEMENTS
+    size = max(1, elements // weight.shape[0])
     return [slice(start, start + size) for start in range(0, num_tokens, size)]
 
 

@@ -232,12 +232,12 @@ def small_model(model_class: Any, hf_config: Any, num_positions: int = 0) -> Pre
         ConfigError: there is no model of that configuration.
     """
     problem: Exception | None = None
-    for narrow in (True, False):  # some widths depend on each other: then only layers and vocabulary shrink
+    for most in (10**6, 8, 2, 1):  # some widths depend on each other, and at last only layers are fewer
         try:
-            config = shrunken(hf_config, narrow, num_positions)
+            config = shrunken(hf_config, num_positions, most)
             _require_small(model_class, config)
             model: PreTrainedModel = model_class._from_config(config, dtype=torch.float32).eval()
-            _fill(model)
+            fill(model)
             with torch.no_grad():
                 model(input_ids=torch.full((1, 40), 9), use_cache=False)
             return model
@@ -255,14 +255,27 @@ def _require_small(model_class: Any, config: Any) -> None:
         raise ValueError(f"{count / 1e9:.1f} billion parameters with few layers")
 
 
-def shrunken(hf_config: Any, narrow: bool, num_positions: int) -> Any:
-    """The configuration with few layers, a small vocabulary, and, if `narrow`, fewer heads of that size."""
-    config = copy.deepcopy(hf_config)
-    for part in {id(c): c for c in (config, config.get_text_config(decoder=True))}.values():
-        _shrink_layers(part)
-        _shrink_sizes(part, _factor(part) if narrow else 1)
+def shrunken(hf_config: Any, num_positions: int, most: int = 10**6) -> Any:
+    """The configuration with few layers, a small vocabulary, and fewer heads of the same size, by a factor of
+    `most` at most."""
+    config = first_layers(hf_config)
+    for part in _parts(config):
+        _shrink_sizes(part, _factor(part, most))
         _shrink_positions(part, num_positions)
     return config
+
+
+def first_layers(hf_config: Any) -> Any:
+    """The configuration with its first layers alone, two or as many as it takes for each kind to occur."""
+    config = copy.deepcopy(hf_config)
+    for part in _parts(config):
+        _shrink_layers(part)
+    return config
+
+
+def _parts(config: Any) -> list[Any]:
+    """The configuration and that of its text model, each once."""
+    return list({id(c): c for c in (config, config.get_text_config(decoder=True))}.values())
 
 
 def _shrink_layers(config: Any) -> None:
@@ -289,7 +302,7 @@ def _shrink_layers(config: Any) -> None:
             setattr(config, name, keep)
 
 
-def _factor(config: Any) -> int:
+def _factor(config: Any, most: int) -> int:
     """What heads and widths can be divided by together, which leaves the size of a head as it is."""
     heads = getattr(config, "num_attention_heads", None)
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
@@ -297,7 +310,7 @@ def _factor(config: Any) -> int:
     if not (isinstance(heads, int) and isinstance(kv_heads, int) and isinstance(width, int)):
         return 1
     factor = math.gcd(heads, kv_heads) if kv_heads > 1 else heads
-    possible = range(1, factor + 1)
+    possible = range(1, min(factor, most) + 1)
     factors = [f for f in possible if factor % f == 0 and width % f == 0 and width // f >= 128]
     return max(factors, default=1)
 
@@ -365,7 +378,7 @@ def _rope_hint(hf_config: Any, num_positions: int) -> str:
 
 
 @torch.no_grad()
-def _fill(model: nn.Module) -> None:
+def fill(model: nn.Module) -> None:
     """Random weights of a size that keeps states near 1 and spreads the logits over a few nats."""
     pick = torch.Generator().manual_seed(1)
     for parameter in model.parameters():

@@ -12,14 +12,14 @@ Where the time goes, and what is done about it (each response is the same distri
     once a problem, and its cache is repeated G times;
     `generate` runs in segments: once a share of the rows has ended, it stops, they leave the batch, and it
     goes on with the cache of the others, so that a few long responses are not accompanied by finished ones;
-    rows that wait take the places that become free.
+    rows that wait take the places that become free, as far as the cache has room for them (`waiting.py`).
 
 Dimension key: b rows in the batch, W columns (left-padded prompts and what was generated so far), G
 responses a prompt.
 """
 
 import math
-from collections import deque
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,24 +32,22 @@ from transformers import (
     LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    StoppingCriteria,
     StoppingCriteriaList,
 )
 
 from dapo_ref.config import Sampling
 from dapo_ref.data import Problem
+from dapo_ref.policy.columns import EachToken, EnoughEnded, LogprobRecorder
 from dapo_ref.policy.keyed import KeyedSampling
 from dapo_ref.policy.kv_cache import Rows, can_be_repacked, merge, roomy_cache, select
 from dapo_ref.policy.packing import shared_prefix_length
 from dapo_ref.policy.pretrained import end_tokens, known_tokens
+from dapo_ref.policy.waiting import Queue, Waiting, token_budget
 from dapo_ref.types import Group, Rollout
 
 Prompt = tuple[Problem, list[int]]
 OnResponse = Callable[[Problem, Rollout], object]
 OnToken = Callable[[], None]
-
-ENDED_SHARE = 1 / 3
-"""Share of ended rows at which a segment stops: less repacks too often, more carries ended rows along."""
 
 
 def end_token_ids(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> list[int]:
@@ -113,9 +111,9 @@ def sample_groups(
     """
     rollouts: dict[int, Rollout] = {}
 
-    def finish(row: int, ids: list[int], mean_prob: float) -> None:
+    def finish(row: int, ids: list[int], logprobs: Sequence[float]) -> None:
         (text,) = tokenizer.batch_decode([ids], skip_special_tokens=True)
-        rollouts[row] = Rollout(ids, text, truncated=ids[-1] not in end_ids, mean_prob=mean_prob)
+        rollouts[row] = Rollout(ids, text, truncated=ids[-1] not in end_ids, logprobs=logprobs)
         on_response(prompts[row // size][0], rollouts[row])
 
     size = sampling.group_size
@@ -141,7 +139,7 @@ class _Sampler:
         model: PreTrainedModel,
         sampling: Sampling,
         end_ids: Sequence[int],
-        finish: Callable[[int, list[int], float], None],
+        finish: Callable[[int, list[int], Sequence[float]], None],
         on_token: OnToken,
         keys: Sequence[int] | None,
         num_tokens: int,
@@ -150,39 +148,34 @@ class _Sampler:
         self.sampling = sampling
         self.end_ids = end_ids
         self.ends = torch.tensor(end_ids, device=model.device)
-        self.each_token = _EachToken(on_token)
         vocabulary = model.config.get_text_config(decoder=True).vocab_size
         self.unknown = range(num_tokens, vocabulary)  # rows of a padded vocabulary
+        self.on_token = on_token
         self._finish = finish
         self._keys = None if keys is None else torch.tensor(keys, dtype=torch.int64, device=model.device)
-        self._probs: dict[int, list[float]] = {}  # of each row's tokens so far, where they are drawn by key
+        self._logprobs: dict[int, array[float]] = {}  # of each row's tokens so far
 
     def finish(self, row: int, ids: list[int]) -> None:
         """Hands on a response that has ended."""
-        probs = self._probs.pop(row, [])[: len(ids)]
-        self._finish(row, ids, sum(probs) / len(probs) if probs else math.nan)
+        self._finish(row, ids, self._logprobs.pop(row, array("f"))[: len(ids)])
 
     @torch.no_grad()
     def run(self, prompts: Sequence[list[int]]) -> None:
         """In segments, with full weights and without any collective: processes need not agree on anything."""
-        size, capacity = self.sampling.group_size, self.sampling.rollout_batch_size
-        waiting = deque(
-            (i, list(range(i * size + first, i * size + min(first + capacity, size))))
-            for i in range(len(prompts))
-            for first in range(0, size, capacity)
-        )
+        budget = token_budget(self.model, self.sampling.rollout_kv_tokens)
+        capacity = self.sampling.rollout_batch_size
+        queue = Queue(prompts, self.sampling.group_size, capacity, budget)
         rows: Rows | None = None
-        while rows is not None or waiting:
-            admitted = []
-            room = capacity - (len(rows.index) if rows else 0)
-            while waiting and len(waiting[0][1]) <= room:
-                admitted.append(waiting.popleft())
-                room -= len(admitted[-1][1])
+        while rows is not None or queue:
+            num_rows, width = (len(rows.index), rows.ids.shape[1]) if rows else (0, 0)
+            admitted = queue.admit(num_rows, width)
             if admitted:
-                fresh = self._prefill([prompts[i] for i, _ in admitted], [index for _, index in admitted])
+                fresh = self._prefill(admitted)
                 rows = merge(rows, fresh) if rows else fresh
             assert rows is not None
-            rows = self._segment(rows)
+            rows = self._segment(rows, queue.last_column(len(rows.index)))
+            if rows is not None:
+                rows = queue.put_back(rows)
 
     @torch.no_grad()
     def run_in_step(self, prompts: Sequence[list[int]]) -> None:
@@ -221,6 +214,7 @@ class _Sampler:
             max_memory_percent=0.05 if self.model.device.type == "cpu" else None,
             seed=int(torch.randint(2**31, ())),
             drop_unsupported_processors=False,
+            return_logprobs=self.sampling.top_p == 1,  # they are those after the cut to the nucleus
         )
         with self.model.continuous_batching_context_manager(  # type: ignore[operator]
             generation_config=config, continuous_batching_config=batching, timeout=60.0
@@ -229,20 +223,21 @@ class _Sampler:
             row_of = {request: row for row, request in enumerate(requests)}
             while row_of:
                 result = manager.get_result(timeout=1.0)
-                self.each_token.on_token()
+                self.on_token()
                 if result is not None and result.error is not None:
                     raise RuntimeError(f"continuous batching failed: {result.error}")
                 if result is not None and result.is_finished():
-                    self.finish(
-                        row_of.pop(result.request_id), cut_at_end(result.generated_tokens, self.end_ids)
-                    )
+                    row = row_of.pop(result.request_id)
+                    self._logprobs[row] = array("f", result.logprobs)
+                    self.finish(row, cut_at_end(result.generated_tokens, self.end_ids))
                 elif result is None and not manager.is_running():
                     raise RuntimeError("continuous batching ended before all responses had; see the log")
 
-    def _prefill(self, prompts: Sequence[list[int]], indices: Sequence[list[int]]) -> Rows:
+    def _prefill(self, admitted: Sequence[Waiting]) -> Rows:
         """Runs all but the last token of each prompt through the model once, for all rows of the prompt.
 
         The columns are: what all prompts begin with, padding, the rest of each prompt."""
+        prompts = [item.tokens for item in admitted]
         shared = shared_prefix_length(prompts)
         ids, mask = _left_pad([prompt[shared:] for prompt in prompts], self.end_ids[0], self.model.device)
         beginning = torch.tensor(prompts[0][:shared], dtype=torch.long, device=ids.device)
@@ -254,12 +249,13 @@ class _Sampler:
             cache.batch_select_indices(torch.zeros(len(ids), dtype=torch.long, device=ids.device))
         if cache is not None and ids.shape[1] > shared + 1:
             self._fill(cache, ids[:, shared:-1], mask[:, :-1])
-        counts = torch.tensor([len(index) for index in indices], device=ids.device)
+        counts = torch.tensor([len(item.index) for item in admitted], device=ids.device)
         repeat = torch.arange(len(prompts), device=ids.device).repeat_interleave(counts)
         if cache is not None:
             cache.batch_select_indices(repeat)
-        starts = torch.full((len(repeat),), ids.shape[1], device=ids.device)
-        return Rows([row for index in indices for row in index], ids[repeat], mask[repeat], starts, cache)
+        starts = ids.shape[1] - torch.tensor([item.generated for item in admitted], device=ids.device)
+        index = [row for item in admitted for row in item.index]
+        return Rows(index, ids[repeat], mask[repeat], starts[repeat], cache)
 
     def _fill(self, cache: DynamicCache, ids: Tensor, mask: Tensor) -> None:
         """Runs columns through the model; the mask covers those in the cache too."""
@@ -272,11 +268,12 @@ class _Sampler:
             use_cache=True,
         )
 
-    def _segment(self, rows: Rows) -> Rows | None:
-        """Generates until enough rows have ended; hands those on and returns the others."""
+    def _segment(self, rows: Rows, last_column: float = math.inf) -> Rows | None:
+        """Generates until enough rows have ended, or there are so many columns; hands on those that have and
+        returns the others."""
         cap = self.sampling.max_response_length
         width = rows.ids.shape[1]
-        stop = _EnoughEnded(self.ends, rows.starts + cap)
+        stop = EnoughEnded(self.ends, rows.starts + cap, last_column)
         output = self._generate(
             rows.ids,
             rows.mask,
@@ -304,57 +301,30 @@ class _Sampler:
         index: Sequence[int],
         starts: Tensor,
         max_new_tokens: int,
-        stop: "_EnoughEnded | None" = None,
+        stop: EnoughEnded | None = None,
         **kwargs: Any,
     ) -> Any:
         config = generation_config(self.sampling, self.end_ids, self.end_ids[0], self.unknown)
         config.max_new_tokens = max_new_tokens
         config.return_dict_in_generate = True
         kwargs.setdefault("synced_gpus", False)
-        criteria: list[StoppingCriteria] = [self.each_token] if stop is None else [stop, self.each_token]
-        kwargs["stopping_criteria"] = StoppingCriteriaList(criteria)
+        recorder = LogprobRecorder(self.sampling.temperature)
+        criteria = [EachToken(recorder, self.on_token)]
+        kwargs["stopping_criteria"] = StoppingCriteriaList(criteria if stop is None else [stop, *criteria])
+        kwargs["logits_processor"] = LogitsProcessorList([recorder])
         if kwargs.get("cache") is None:
             kwargs.pop("cache", None)
-        keyed = None
         if self._keys is not None:
             config.do_sample, config.temperature, config.top_p, config.top_k = False, 1.0, 1.0, None
             sampling = self.sampling
             keyed = KeyedSampling(self._keys[list(index)], starts, sampling.temperature, sampling.top_p)
-            kwargs["logits_processor"] = LogitsProcessorList([keyed])
+            kwargs["logits_processor"].append(keyed)
         output = self.model.generate(  # type: ignore[operator]
             input_ids=ids, attention_mask=mask, generation_config=config, **kwargs
         )
-        if keyed is not None:
-            for row, probs in zip(index, torch.stack(keyed.probs, dim=1).tolist(), strict=True):
-                self._probs.setdefault(row, []).extend(probs)
+        for row, logprobs in zip(index, torch.stack(recorder.columns, dim=1).tolist(), strict=True):
+            self._logprobs.setdefault(row, array("f")).extend(logprobs)
         return output
-
-
-class _EachToken(StoppingCriteria):
-    """Calls `on_token` after each token; never stops."""
-
-    def __init__(self, on_token: OnToken) -> None:
-        self.on_token = on_token
-
-    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        self.on_token()
-        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
-
-
-class _EnoughEnded(StoppingCriteria):
-    """Stops all rows once a share of them has ended, by an end token or at their own cap."""
-
-    def __init__(self, ends: Tensor, last_columns: Tensor) -> None:
-        self.ends = ends
-        self.last_columns = last_columns
-        self.ended = torch.zeros(len(last_columns), dtype=torch.bool, device=ends.device)
-        self.enough = math.ceil(ENDED_SHARE * len(last_columns))
-
-    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        self.ended |= torch.isin(input_ids[:, -1], self.ends) | (input_ids.shape[1] >= self.last_columns)
-        if self.ended.sum() >= self.enough:
-            return torch.ones_like(self.ended)
-        return self.ended
 
 
 def cut_at_end(ids: list[int], end_ids: Sequence[int]) -> list[int]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dapo_ref.report.data import page_data
+from dapo_ref.report.data import page_data, require_run
 from dapo_ref.report.page import page
 from dapo_ref.report.pictures import X_AXES, draw
 from dapo_ref.run.files import replacing
@@ -58,6 +58,8 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     output = args.output or args.runs[0]
     try:
+        for run in args.runs:  # before anything is made
+            require_run(run)
         output.mkdir(parents=True, exist_ok=True)
         write(args.runs, output, args.x, args.rollouts_mb, args.watch)
         print(output / "report.html", flush=True)

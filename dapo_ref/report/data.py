@@ -99,10 +99,7 @@ def read_run(folder: Path, name: str) -> dict[str, Any]:
     Raises:
         FileNotFoundError: there is no metrics.jsonl.
     """
-    file = folder / "metrics.jsonl"
-    if not file.exists():
-        raise FileNotFoundError(f"{folder} holds no run (no metrics.jsonl)")
-    lines = [with_derived(line) for line in read_lines(file)]
+    lines = [with_derived(line) for line in read_lines(require_run(folder))]
     config = read_config(folder / "config.yaml")
     trained = [line for line in lines if line.get("step") != 0]  # step 0 holds an evaluation alone
     return {
@@ -118,6 +115,20 @@ def read_run(folder: Path, name: str) -> dict[str, Any]:
         "curves": columns(lines),
         "lengths": length_histogram(folder, [line.get("step", i + 1) for i, line in enumerate(trained)]),
     }
+
+
+def require_run(folder: Path) -> Path:
+    """The metrics of a run folder.
+
+    Raises:
+        FileNotFoundError: the folder does not exist, or holds no run.
+    """
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist")
+    file = folder / "metrics.jsonl"
+    if not file.is_file():
+        raise FileNotFoundError(f"{folder} holds no run (no metrics.jsonl)")
+    return file
 
 
 def read_config(file: Path) -> dict[str, Any]:

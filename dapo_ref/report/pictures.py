@@ -11,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from dapo_ref.report.data import run_names
 from dapo_ref.run.files import read_lines
 
 PANELS = {
@@ -46,7 +47,8 @@ def draw(runs: Sequence[Path], file: Path, x: str = "updates") -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("the report needs matplotlib: pip install matplotlib") from error
-    records = {run.name: read_lines(run / "metrics.jsonl") for run in runs}
+    names = run_names(runs)
+    records = {name: read_lines(run / "metrics.jsonl") for name, run in zip(names, runs, strict=True)}
     places = {name: positions(lines, x) for name, lines in records.items()}
     figure = Figure(figsize=(15, 10), layout="constrained")
     for axes, (title, keys) in zip(figure.subplots(3, 4).flat, PANELS.items(), strict=True):

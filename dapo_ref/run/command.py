@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from typing import NoReturn
 
 from dapo_ref.distributed.launcher import of_mpi
-from dapo_ref.errors import UserError
+from dapo_ref.errors import UserError, tell_launcher
 from dapo_ref.run.preemption import StoppedError, exit_code_of
 
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG}
@@ -30,32 +30,38 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def exit_code(run: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
+def exit_code(run: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
     """Runs a command and turns its end into an exit code.
 
     Returns:
-        0; 2 after one line on what the user can mend; 130 or 143 after a signal; 1 after anything else.
+        What the command returns, 0 for None; 2 after one line on what the user can mend; 130 or 143 after a
+        signal; 1 after anything else.
     """
     if isinstance(sys.stdout, TextIOWrapper):  # a locale without a character must not end a run
         sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(message)s", level=logging.INFO if launched_as_main() else logging.ERROR)
+    logging.getLogger("huggingface_hub").propagate = False  # it prints its lines itself
     try:
-        run(argv)
+        return run(argv) or 0
     except UserError as error:
+        tell_launcher(f"error: {error}")
         if launched_as_main():
             print(f"error: {error}", file=sys.stderr)
         return 2
     except StoppedError as stopped:
+        tell_launcher(f"{stopped}; --resume goes on")
         return exit_code_of(stopped.signal)
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             traceback.print_exc()
-        print(f"error: {error}; the run can be resumed once that is mended", file=sys.stderr)
+        line = f"error: {error}; the run can be resumed once that is mended"
+        tell_launcher(line)
+        print(line, file=sys.stderr)
         return 1
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        tell_launcher(f"error: {type(error).__name__}: {error}")
         return 1
-    return 0
 
 
 def launched_as_main() -> bool:

@@ -61,7 +61,7 @@ def load_tasks(
     tasks: list[Task] = []
     repeats = 1
     for name, source in zip(data_names(sources), sources, strict=True):
-        problems, counts = read_problems(source, config.prompt_template)
+        problems, counts = read_problems(source, config.prompt_template, layout=config.layout(optional=True))
         report(source, problems, counts)
         if counts.times > 1:
             log.info("%s: each problem stands there %d times; sampled once each", source, counts.times)

@@ -16,6 +16,7 @@ import dataclasses
 import fcntl
 import json
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping
 from io import TextIOWrapper
@@ -56,20 +57,41 @@ class RunFolder:
         """The exported policy."""
         return self.path / "model"
 
+    def require_usable(self, config: Config) -> None:
+        """To be called before anything expensive; writes nothing.
+
+        Raises:
+            ConfigError: it holds a run and `resume` is not set, holds something else, cannot be written, lies
+                inside a model's folder, or there is nothing to resume.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"output_dir: {self.path} is a file; name a folder")
+        if config.resume and not self.config_file.exists():
+            raise ConfigError(f"output_dir: {self.path} holds no run to resume (no config.yaml)")
+        if not config.resume:
+            self._require_empty()
+        if model := model_around(self.path):
+            raise ConfigError(
+                f"output_dir: {self.path} lies inside the model {model}: choose a folder elsewhere"
+            )
+        if self.model.is_symlink() or (self.model.exists() and not self.model.is_dir()):
+            raise ConfigError(f"output_dir: {self.model} is not a folder: move it away, the run writes one")
+        above = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.exists())
+        if not above.is_dir():
+            raise ConfigError(f"output_dir: {self.path} cannot be written: {above} is a file")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise ConfigError(
+                f"output_dir: {self.path} cannot be written: {above} gives no permission, or is read-only"
+            )
+
     def open(self, config: Config) -> None:
         """Creates the folder, or accepts the one of the run to be resumed, and locks it.
 
         Raises:
-            ConfigError: it holds a run and `resume` is not set, holds something else, cannot be written, is
-                written by another run at this moment, or there is nothing to resume, or only with another
-                configuration.
+            ConfigError: as for `require_usable`, or it is written by another run at this moment, or can be
+                resumed only with another configuration.
         """
-        if not config.resume:
-            self._require_empty()
-        elif not self.config_file.exists():
-            raise ConfigError(f"output_dir: {self.path} holds no run to resume (no config.yaml)")
-        if self.model.is_symlink() or (self.model.exists() and not self.model.is_dir()):
-            raise ConfigError(f"output_dir: {self.model} is not a folder: move it away, the run writes one")
+        self.require_usable(config)
         try:
             for folder in (self.path, self.path / "rollouts", self.path / "checkpoints"):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -91,13 +113,17 @@ class RunFolder:
         if self.config_file.exists():
             raise ConfigError(
                 f"output_dir: {self.path} already holds a run; --resume continues it, another --output_dir "
-                "starts a new one"
+                f"starts a new one, and once this folder is removed (rm -r {self.path}) the same command "
+                "starts anew"
             )
         if not self.path.exists():
             return
         begun = {"rollouts", "checkpoints", "lock", "config.yaml.tmp"}  # a run killed before it had a name
-        if not self.path.is_dir() or any(path.name not in begun for path in self.path.iterdir()):
-            raise ConfigError(f"output_dir: {self.path} exists and is not an empty folder; choose another")
+        others = sorted(path.name for path in self.path.iterdir() if path.name not in begun)
+        if others:
+            raise ConfigError(
+                f"output_dir: {self.path} is not an empty folder, it holds {others[0]}: choose another"
+            )
 
     def _take_lock(self) -> None:
         """Held as long as this object lives: two runs in one folder would delete each other's files."""
@@ -177,3 +203,13 @@ class RunFolder:
         for file in [*self.path.glob("rollouts/step_*"), *self.path.glob("tokens/step_*")]:
             if int(re.findall(r"\d+", file.name)[0]) > step:
                 file.unlink()
+
+
+def model_around(path: Path) -> Path | None:
+    """The folder of a Hugging Face model that a path lies in, if it does."""
+    for folder in path.absolute().parents:
+        if (folder / "config.json").is_file() and any(
+            any(folder.glob(pattern)) for pattern in ("*.safetensors", "pytorch_model*", "tokenizer*")
+        ):
+            return folder
+    return None

@@ -73,6 +73,12 @@ RULES = [
     ),
     Rule(
         1,
+        lambda rs: _value(rs[-1], "policy/sampler_gap_mean") > 0.05,
+        "policy/sampler_gap_mean is above 0.05: the policy that samples is not the one that is trained; "
+        "docs/metrics.md says what to try",
+    ),
+    Rule(
+        1,
         lambda rs: _value(rs[-1], "verdict/timeout_frac") > 0,
         "verdict/timeout_frac is above 0: raise verifier_timeout_s, or verifier_workers",
     ),

@@ -45,6 +45,12 @@ class StepMetrics:
     ratio_max: float = 0.0
     clipped_dual: float = 0.0
     log_ratio_sum: float = 0.0
+    high_prob: float = 0.0
+    high_prob_max: float = 0.0
+    gap_tokens: float = 0.0  # tokens of which the sampler's own log-probability is known
+    gap_abs: float = 0.0
+    gap_sum: float = 0.0
+    gap_max: float = 0.0
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -73,10 +79,14 @@ class StepMetrics:
             "sampling/rounds": buffer.rounds,
             "tokens/generated": sum(lengths),
         }
+        if own := [rollout.own for rollout in rollouts if rollout.own]:
+            self.rollout["reward/failed"] = sum(bool(o.failure) and not o.timed_out for o in own)
+            self.rollout["reward/timed_out"] = sum(o.timed_out for o in own)
         self.rollout |= {f"verdict/{status}_frac": statuses.count(status) / count for status in Status}
 
     def add_old_policy(self, micro: MicroBatch, entropy: Tensor) -> None:
-        """Adds a micro-batch whose `old_logprobs` are filled in: what was sampled from (Fig. 7).
+        """Adds a micro-batch whose `old_logprobs` are filled in: what was sampled from (Fig. 7), and how far
+        that is from what the sampler computed.
 
         Args:
             entropy: [b, T] of π_old.
@@ -86,6 +96,12 @@ class StepMetrics:
         self.sampled_tokens += float(mask.sum())
         self.entropy += float(entropy.detach()[mask].sum())
         self.prob += float(micro.old_logprobs[mask].exp().sum())
+        if micro.sampler_logprobs is not None and mask.any():
+            gap = (micro.sampler_logprobs - micro.old_logprobs)[mask].double()
+            self.gap_tokens += len(gap)
+            self.gap_abs += float(gap.abs().sum())
+            self.gap_sum += float(gap.sum())
+            self.gap_max = max(self.gap_max, float(gap.abs().max()))
 
     def add_microbatch(self, loss: Tensor, clipping: Clipping) -> None:
         """Adds what one forward pass of an update shows."""
@@ -94,6 +110,8 @@ class StepMetrics:
         self.clipped_high += clipping.high
         self.clipped_dual += clipping.dual
         self.log_ratio_sum += clipping.log_ratio_sum
+        self.high_prob += clipping.high_prob_sum
+        self.high_prob_max = max(self.high_prob_max, clipping.high_prob_max)
         self.ratio_max = max(self.ratio_max, clipping.ratio_max)
 
     def end_update(self, grad_norm: float, num_tokens: int) -> list[float]:
@@ -123,12 +141,15 @@ class StepMetrics:
         sums = processes.sum(
             [
                 *(self.loss, self.clipped_low, self.clipped_high, self.clipped_dual, self.log_ratio_sum),
-                *(self.sampled_tokens, self.entropy, self.prob),
+                *(self.sampled_tokens, self.entropy, self.prob, self.high_prob),
+                *(self.gap_tokens, self.gap_abs, self.gap_sum),
             ]
         )
-        loss, low, high, dual, log_ratio, sampled, entropy, prob = sums
+        loss, low, high, dual, log_ratio, sampled, entropy, prob, high_prob, *gap = sums
         names = sorted(self.timers)
-        ratio_max, *times = processes.max([self.ratio_max, *(self.timers[name] for name in names)])
+        ratio_max, high_prob_max, gap_max, *times = processes.max(
+            [self.ratio_max, self.high_prob_max, self.gap_max, *(self.timers[name] for name in names)]
+        )
         made = len(self.grad_norms)
         record = {
             "step": step,
@@ -141,9 +162,14 @@ class StepMetrics:
             "policy/mean_prob": prob / max(sampled, 1),
             "policy/clip_frac_low": low / max(self.trained_tokens, 1),
             "policy/clip_frac_high": high / max(self.trained_tokens, 1),
+            "policy/clip_high_prob": high_prob / high if high else None,
+            "policy/clip_high_prob_max": high_prob_max if high else None,
             "policy/clip_frac_dual": dual / max(self.trained_tokens, 1),
             "policy/kl_old": log_ratio / max(self.trained_tokens, 1),
             "policy/ratio_max": ratio_max,
+            "policy/sampler_gap_mean": gap[1] / gap[0] if gap[0] else None,
+            "policy/sampler_gap_max": gap_max if gap[0] else None,
+            "policy/sampler_gap_kl": gap[2] / gap[0] if gap[0] else None,
             "updates/skipped": self.skipped_updates,
             "tokens/trained": self.trained_tokens,
             **{f"time/{name}_s": seconds for name, seconds in zip(names, times, strict=True)},

@@ -28,9 +28,11 @@ from dapo_ref.policy.pretrained import known_tokens
 from dapo_ref.policy.rollout import Prompt, end_token_ids
 from dapo_ref.run import checkpoint
 from dapo_ref.run.evaluator import Evaluator, Task, chunks, equal_shares, metrics_of, tasks_of_date
+from dapo_ref.run.files import read_metrics
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.run.health import Health
 from dapo_ref.run.metrics import StepMetrics, seconds_of, summary_line
+from dapo_ref.run.next_step import after_stop, after_training
 from dapo_ref.run.preemption import InterruptedRolloutError, StoppedError, StopPoints, StopSignals
 from dapo_ref.run.tokens import TokenRecorder
 from dapo_ref.scoring import Scorer, recipe_disagreement, rollout_rows
@@ -268,8 +270,11 @@ class Session:
         self.engine.track(record)
 
     def export_model(self) -> None:
-        """Writes the policy as a plain Hugging Face directory."""
+        """Writes the policy as a plain Hugging Face directory, and says what to do with it."""
         checkpoint.export(self.engine, self._folder, self.tokenizer, self.config, self.prompt_date)
+        if self.engine.is_main:
+            records = read_metrics(self._folder.path / "metrics.jsonl")
+            log.info("%s", "\n".join(after_training(self.config, records, self.engine.world_size)))
 
     # --- Stop and resume --------------------------------------------------------------------------------
 
@@ -290,7 +295,8 @@ class Session:
         if done and not checkpoint.exists(self.engine, self._folder, done):
             checkpoint.save(self.engine, self._folder, self._last_finished, self.config)
         if self.engine.is_main:
-            log.info("%s after step %d; --resume goes on from there", stopped, done)
+            log.info("%s after step %d", stopped, done)
+            log.info("%s", after_stop(self.config, self.engine.world_size))
 
     def _resume(self) -> None:
         """Continues after the newest whole checkpoint, as if the run had not been stopped."""

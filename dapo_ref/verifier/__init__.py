@@ -7,8 +7,7 @@ is imported here.
 
 from dapo_ref.verifier.decide import check_reference
 from dapo_ref.verifier.extract import extract_answer
-from dapo_ref.verifier.judging import is_equivalent, judge, verify
-from dapo_ref.verifier.pool import Ticket, VerifierPool
+from dapo_ref.verifier.pool import Ticket, VerifierPool, is_equivalent, judge, verify
 from dapo_ref.verifier.recipe import recipe_judge
 from dapo_ref.verifier.verdict import Status, Verdict
 

@@ -3,15 +3,13 @@
 The response may be a bare answer. Prints extraction, tree, sympy objects, stage and verdict.
 """
 
-import contextlib
 import sys
 
-from dapo_ref.verifier import extract_answer, judge
+from dapo_ref.verifier import algebra, extract_answer, judge, sets
 from dapo_ref.verifier.decide import decide
 from dapo_ref.verifier.names import is_expression
-from dapo_ref.verifier.tree import Node
-
-LEAVES = ("num", "sym", "const", "text", "ops")
+from dapo_ref.verifier.tree import LEAVES, Node
+from dapo_ref.verifier.verdict import TooBigError, UndefinedError, UnparsableError
 
 
 def shown(node: Node) -> str:
@@ -23,18 +21,17 @@ def shown(node: Node) -> str:
 
 def as_sympy(node: Node) -> str:
     """The sympy objects below a tree; a structure that sympy has no object for is taken apart."""
-    from dapo_ref.verifier import algebra, sets
-    from dapo_ref.verifier.verdict import TooBigError, UndefinedError, UnparsableError
-
-    build = algebra.build if is_expression(node) else sets.to_set
-    # AttributeError: a unit or a relation inside, whose name is no tree; the verifier takes it apart first.
-    with contextlib.suppress(TooBigError, UndefinedError, UnparsableError, AttributeError):
-        return str(build(node))[:500]
-    parts = [as_sympy(part) for part in node.args if isinstance(part, Node)]
-    return f"{node.op}({', '.join(parts)})" if parts else "—"
+    try:
+        return str((algebra.build if is_expression(node) else sets.to_set)(node))[:500]
+    except (TooBigError, UndefinedError, UnparsableError):
+        parts = [as_sympy(part) for part in node.args if isinstance(part, Node)]
+        return f"{node.op}({', '.join(parts)})" if parts else "—"
 
 
 def main() -> None:
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     response, reference = sys.argv[1:]

@@ -4,17 +4,18 @@ sympy never sees text, and sizes are checked before each operation. It runs in a
 Importing this module imports sympy.
 """
 
+import functools
 import hashlib
 import math
+import operator
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import sympy
 
-from dapo_ref.verifier.exact import MAX_FACTORIAL, check_binomial, check_power
-from dapo_ref.verifier.tree import Node
-from dapo_ref.verifier.verdict import MAX_BITS, TooBigError, UndefinedError, UnparsableError
+from dapo_ref.verifier.exact import MAX_FACTORIAL, Evaluator, check_binomial
+from dapo_ref.verifier.tree import STRUCTURES, Node
+from dapo_ref.verifier.verdict import MAX_BITS, InexactError, TooBigError, UndefinedError, UnparsableError
 
 MAX_NODES = 2_000  # built in one verdict
 MAX_EXPONENT = 4 * MAX_BITS  # of the binary exponent of a number that is not rational: |x| < 2^131072
@@ -27,27 +28,114 @@ SURE_DIGITS_FREE = 120  # with free names, at every point
 POINTS = 6
 
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
-_PERIODIC = {  # and growing functions: their arguments have to be of moderate size
-    **{
-        name: getattr(sympy, name)
-        for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")
-    },
+_GROWING = {  # or periodic: their arguments have to be of moderate size
+    **{name: getattr(sympy, name) for name in ("sin", "cos", "tan", "cot", "sec", "csc")},
+    **{name: getattr(sympy, name) for name in ("sinh", "cosh", "tanh")},
     **{"floor": sympy.floor, "ceil": sympy.ceiling},
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **_PERIODIC,
+    **_GROWING,
     **{f"arc{name}": getattr(sympy, f"a{name}") for name in ("sin", "cos", "tan")},
-    **{"sign": sympy.sign, "max": sympy.Max, "min": sympy.Min, "abs": sympy.Abs},
-    **{"neg": lambda x: -x, "deg": lambda x: x * sympy.pi / 180, "percent": lambda x: x / 100},
+    **{"sign": sympy.sign, "max": sympy.Max, "min": sympy.Min, "abs": sympy.Abs, "mod": sympy.Mod},
+    **{"add": sympy.Add, "mul": sympy.Mul, "div": operator.truediv, "neg": operator.neg},
+    **{"deg": lambda x: x * sympy.pi / 180, "percent": lambda x: x / 100},
+    **{"row": sympy.Tuple, "matrix": lambda *rows: sympy.ImmutableMatrix(rows)},
 }
 
 
-def log2_size(value: Any) -> float:
-    """log2 |x| of a number from 5 digits of it, minus infinity for zero.
+class Builder:
+    """Builds sympy objects from trees, keeping account of their number and of the exact work."""
 
-    Raises:
-        UndefinedError: it has no finite value.
-    """
+    def __init__(self) -> None:
+        self.count = 0
+        self.exact = Evaluator()
+
+    def __call__(self, node: Node) -> Any:
+        """The sympy object of an expression; what is rational is computed without sympy.
+
+        Raises TooBigError at a bound, UndefinedError where there is no finite value, UnparsableError at an
+        operator outside the white list.
+        """
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise TooBigError("too many operations")
+        if node.op == "const":
+            return _CONSTANTS[node.args[0]]
+        if node.op == "sym" and not node.args[0].startswith("mathbb_"):
+            return sympy.Symbol(node.args[0], real=True)
+        if node.op == "sym" or node.op in STRUCTURES:
+            raise UnparsableError("not a value")
+        try:
+            value = self.exact(node)
+            return sympy.Rational(value.numerator, value.denominator)
+        except InexactError:
+            pass
+        args = list(map(self, node.args))
+        of_matrices = any(isinstance(arg, sympy.MatrixBase) for arg in args)
+        result = (apply_to_matrices if of_matrices else apply)(node.op.removeprefix("fn:"), *args)
+        if result.has(sympy.nan, sympy.zoo):
+            raise UndefinedError("not finite")
+        return result
+
+
+def build(node: Node) -> Any:
+    """The sympy object of an expression."""
+    return Builder()(node)
+
+
+def apply(op: str, x: Any, *rest: Any) -> Any:
+    """The value of one operator, at least one of whose arguments is not rational."""
+    y: Any = rest[0] if rest else None
+    match op:
+        case "pow":
+            check_size(x, y)
+            return sympy.Pow(x, y)
+        case "root":
+            if y.is_number and not (y.is_Integer and 1 <= y <= 10_000):
+                raise UndefinedError("a root of that degree")
+            real = x.is_number and x.is_negative and y.is_odd  # ∛−8 = −2
+            return -sympy.Pow(-x, 1 / y) if real else sympy.Pow(x, 1 / y)
+        case "log":
+            if x == 0 or y in (0, 1):
+                raise UndefinedError("a logarithm that does not exist")
+            return sympy.log(x, y)
+        case "fact":
+            if x.is_number and not (x.is_Integer and 0 <= x <= MAX_FACTORIAL):
+                raise TooBigError("a factorial out of range")
+            return sympy.factorial(x)
+        case "binom":
+            if x.is_Integer and y.is_Integer:
+                check_binomial(int(x), int(y))
+            elif not x.is_number and y.is_Integer and 0 <= y <= 50:
+                return sympy.ff(x, y) / sympy.factorial(y)
+            return sympy.binomial(x, y)
+        case "gcd" | "lcm" if all(arg.is_Integer for arg in (x, *rest)):
+            if sum(int(arg).bit_length() for arg in (x, *rest)) > MAX_BITS:
+                raise TooBigError("a large multiple")
+            return sympy.Integer(getattr(math, op)(*map(int, (x, *rest))))
+    if op not in _FUNCTIONS:
+        raise UnparsableError(f"{op} has no value")
+    if op in _GROWING and x.is_number and log2_size(x) > MAX_ARGUMENT_BITS:
+        raise TooBigError("a large argument")
+    return _FUNCTIONS[op](x, *rest)
+
+
+def apply_to_matrices(op: str, *args: Any) -> Any:
+    """Sums of matrices, multiples and determinants; UnparsableError at anything else."""
+    shapes = [arg.shape for arg in args if isinstance(arg, sympy.MatrixBase)]
+    if op == "add" and len(shapes) == len(args) and len(set(shapes)) == 1:
+        return functools.reduce(operator.add, args)
+    if op == "mul" and len(shapes) == 1:
+        return functools.reduce(operator.mul, args)
+    if op == "neg" or (op == "div" and len(shapes) == 1 and isinstance(args[0], sympy.MatrixBase)):
+        return _FUNCTIONS[op](*args)
+    if op == "det" and shapes[0] in ((1, 1), (2, 2), (3, 3), (4, 4)):
+        return args[0].det(method="berkowitz")
+    raise UnparsableError("arithmetic of matrices")
+
+
+def log2_size(value: Any) -> float:
+    """log2 |x| of a number from 5 digits of it, minus infinity for zero; UndefinedError if not finite."""
     parts = [part for part in value.evalf(5).as_real_imag() if part != 0]
     if any(not part.is_Float and not part.is_Rational for part in parts):
         raise UndefinedError("not finite")
@@ -61,106 +149,17 @@ def tower_height(expression: Any) -> int:
     return 1 + max(map(tower_height, exponents), default=0)
 
 
-class Builder:
-    """Builds sympy objects from trees, keeping account of their number."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, node: Node) -> Any:
-        """The sympy object of an expression.
-
-        Raises:
-            TooBigError: a bound on nodes, powers, factorials or magnitude.
-            UndefinedError: a division by zero, a logarithm of zero.
-            UnparsableError: an operator outside the white list.
-        """
-        self.count += 1
-        if self.count > MAX_NODES:
-            raise TooBigError("too many operations")
-        if node.op == "num":
-            return sympy.Rational(node.args[0].numerator, node.args[0].denominator)
-        if node.op == "sym":
-            if node.args[0].startswith("mathbb_"):
-                raise UnparsableError("a set is not a number")
-            return sympy.Symbol(node.args[0], real=True)
-        if node.op == "const":
-            return _CONSTANTS[node.args[0]]
-        if node.op == "matrix":
-            raise UnparsableError("arithmetic of matrices")
-        result = self.apply(node.op, *map(self, node.args))
-        if result.has(sympy.nan, sympy.zoo):
-            raise UndefinedError("not finite")
-        return result
-
-    def apply(self, op: str, x: Any, y: Any = None, *rest: Any) -> Any:
-        args = [arg for arg in (x, y, *rest) if arg is not None]
-        name = op.removeprefix("fn:")
-        match name:
-            case "add":
-                return sympy.Add(*args)
-            case "mul":
-                if (
-                    sum(int(f.p).bit_length() + int(f.q).bit_length() for f in args if f.is_Rational)
-                    > 4 * MAX_BITS
-                ):
-                    raise TooBigError("a large product")
-                return sympy.Mul(*args)
-            case "div" | "mod":
-                if y == 0:
-                    raise UndefinedError("division by zero")
-                return x / y if name == "div" else sympy.Mod(x, y)
-            case "pow":
-                check_size(x, y)
-                return sympy.Pow(x, y)
-            case "root":
-                if y.is_number and not (y.is_Integer and 1 <= y <= 10_000):
-                    raise UndefinedError("a root of that degree")
-                real = x.is_number and x.is_negative and y.is_odd  # ∛−8 = −2
-                return -sympy.Pow(-x, 1 / y) if real else sympy.Pow(x, 1 / y)
-            case "log":
-                if x == 0 or y in (0, 1):
-                    raise UndefinedError("a logarithm that does not exist")
-                return sympy.log(x, y)
-            case "fact":
-                if x.is_number and not (x.is_Integer and 0 <= x <= MAX_FACTORIAL):
-                    raise TooBigError("a factorial out of range")
-                return sympy.factorial(x)
-            case "binom":
-                if x.is_Integer and y.is_Integer:
-                    check_binomial(int(x), int(y))
-                elif not x.is_number and y.is_Integer and 0 <= y <= 50:
-                    return sympy.ff(x, y) / sympy.factorial(y)
-                return sympy.binomial(x, y)
-            case "gcd" | "lcm" if all(arg.is_Integer for arg in args):
-                if sum(int(arg).bit_length() for arg in args) > MAX_BITS:
-                    raise TooBigError("a large multiple")
-                return sympy.Integer(getattr(math, name)(*map(int, args)))
-        if name not in _FUNCTIONS:
-            raise UnparsableError(f"{op} has no value")
-        if name in _PERIODIC and x.is_number and log2_size(x) > MAX_ARGUMENT_BITS:
-            raise TooBigError("a large argument")
-        return _FUNCTIONS[name](*args)
-
-
 def check_size(base: Any, exponent: Any) -> None:
     """Raise before a power that does not exist or would be too big to look at."""
     if base == 0 and exponent.is_nonpositive:
         raise UndefinedError("0 to a power that is not positive")
-    if base.is_Rational and exponent.is_Integer:
-        check_power(Fraction(int(base.p), int(base.q)), int(exponent))
-    elif not exponent.is_number:
+    if not exponent.is_number:
         if tower_height(exponent) >= MAX_TOWER:
             raise TooBigError("a tower of powers")
     elif exponent not in (sympy.oo, -sympy.oo):
         size = abs(log2_size(base)) if base.is_number and base != 0 else 1.0
         if log2_size(exponent) > 64 or max(size, 1e-9) * 2 ** log2_size(exponent) > MAX_EXPONENT:
             raise TooBigError("a large power")
-
-
-def build(node: Node) -> Any:
-    """The sympy object of an expression."""
-    return Builder()(node)
 
 
 def sample(name: str, index: int) -> Any:
@@ -192,11 +191,8 @@ def is_admissible(domain: list[Any], point: dict[Any, Any]) -> bool:
 def agree(left: Any, right: Any, digits: int) -> bool:
     """Whether two values agree to four fifths of the digits, or differ by less than nine tenths of them."""
     difference = abs(left - right)
-    if difference == 0:
-        return True
-    scale = max(log2_size(left), log2_size(right))
-    bits = 3.32 * digits
-    return log2_size(difference) < max(scale - 0.8 * bits, -0.9 * bits)
+    scale, bits = max(log2_size(left), log2_size(right)), 3.32 * digits
+    return difference == 0 or log2_size(difference) < max(scale - 0.8 * bits, -0.9 * bits)
 
 
 def agree_everywhere(left: Any, right: Any, where: list[dict[Any, Any]], digits: int) -> bool | None:
@@ -204,11 +200,10 @@ def agree_everywhere(left: Any, right: Any, where: list[dict[Any, Any]], digits:
     compared = 0
     for point in where:
         values = evaluate(left, point, digits), evaluate(right, point, digits)
-        if None in values:
-            continue
-        if not agree(*values, digits):
-            return False
-        compared += 1
+        if None not in values:
+            if not agree(*values, digits):
+                return False
+            compared += 1
     return True if compared >= min(2, len(where)) else None
 
 
@@ -219,8 +214,7 @@ def expanded(expression: Any) -> Any:
         if part.is_Pow and part.base.is_Add and part.exp.is_Integer and part.exp > 1:
             terms *= len(part.base.args) ** min(int(part.exp), 50)
         elif part.is_Mul:
-            for factor in part.args:
-                terms *= len(factor.args) if factor.is_Add else 1
+            terms *= math.prod(len(factor.args) for factor in part.args if factor.is_Add)
         if terms > MAX_EXPANDED:
             return expression
     return sympy.expand(expression)
@@ -231,14 +225,13 @@ def same_value(left: Any, right: Any) -> bool:
 
     sympy's own arithmetic and `expand` come first, numbers refute, and what neither settles is accepted on
     agreement at `SURE_DIGITS` digits (constants) or `SURE_DIGITS_FREE` at several points (free names).
-
-    Raises:
-        UndefinedError: too few points at which both have a value.
+    UndefinedError: at too few points both have a value.
     """
-    if left == right:
-        return True
-    if {left, right} & {sympy.oo, -sympy.oo}:
-        return False
+    matrices = [isinstance(side, sympy.MatrixBase) for side in (left, right)]
+    if any(matrices):
+        return all(matrices) and left.shape == right.shape and all(map(same_value, left, right))
+    if left == right or {left, right} & {sympy.oo, -sympy.oo}:
+        return bool(left == right)
     difference = left - right
     if difference.is_Rational:
         return bool(difference == 0)
@@ -248,9 +241,9 @@ def same_value(left: Any, right: Any) -> bool:
     if domain and where != [{}]:
         where = [point for point in where if is_admissible(domain, point)] or where
     verdict = agree_everywhere(left, right, where, QUICK_DIGITS)
+    if verdict is None:
+        raise UndefinedError("no values to compare")
     if not verdict:
-        if verdict is None:
-            raise UndefinedError("no values to compare")
         return False
     difference = expanded(difference)
     if difference.is_Rational:
@@ -262,14 +255,9 @@ def constant_ratio(left: Any, right: Any) -> Any:
     """The real constant c ≠ 0 with left = c · right as functions of their names; None when there is none."""
     if left.free_symbols != right.free_symbols or not left.free_symbols:
         return None
-    ratios: list[Any] = []
-    for point in points(left, right):
-        values = evaluate(left, point, 40), evaluate(right, point, 40)
-        if None not in values and values[1] != 0:
-            ratios.append(values[0] / values[1])
-            if not ratios[0].is_real or not agree(ratios[-1], ratios[0], 30):
-                return None
-    if len(ratios) < 2:
+    values = [(evaluate(left, point, 40), evaluate(right, point, 40)) for point in points(left, right)]
+    ratios = [x / y for x, y in values if x is not None and y is not None and y != 0]
+    if len(ratios) < 2 or not ratios[0].is_real or not all(agree(q, ratios[0], 30) for q in ratios):
         return None
     ratio = sympy.Rational(str(ratios[0])).limit_denominator(10**9)
     if ratio and agree(ratio, ratios[0], 30):

@@ -10,11 +10,11 @@ from functools import lru_cache
 
 from dapo_ref.verifier.clean import clean
 from dapo_ref.verifier.compare import Comparison
+from dapo_ref.verifier.extract import extract_answer
 from dapo_ref.verifier.parse import parse
 from dapo_ref.verifier.tree import BRACKETED, Node
 from dapo_ref.verifier.verdict import (
     MAX_CHARS,
-    InexactError,
     NeedsSymbolicError,
     Status,
     TooBigError,
@@ -26,11 +26,7 @@ from dapo_ref.verifier.vocabulary import NO_SOLUTION, REAL_NUMBERS, SAME_WORDS
 _INTEGER = re.compile(r"[+-]?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)", re.ASCII)
 _TEXT_MACRO = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit|textrm|operatorname)\s*\{([^{}\\]*)\}")
 _WORDS = re.compile(r"\(?\s*([^\W\d_]+(?:[ '-]+[^\W\d_]+)*)\s*\)?")
-_SPELLING = re.compile(
-    r"\\[dt]frac(?![A-Za-z])|\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:! ]|\\displaystyle|\$"
-)
-_BLANK = re.compile(r"\s+|(?<=\w)\s+(?=\w)")
-
+_INK = re.compile(r"\\left(?![A-Za-z])|\\right(?![A-Za-z])|\\[,;:! ]|\\displaystyle|\$|\s")
 _SPOKEN_SETS: dict[str | None, Node] = {"∅": Node("set", ()), "ℝ": Node("sym", ("mathbb_R",))}
 
 
@@ -66,8 +62,8 @@ def read_words(text: str) -> str | None:
 
 def spelling(text: str) -> str:
     """The text without what only moves ink: blanks, sizes, dollar signs. Braces and signs stay."""
-    text = _SPELLING.sub(lambda m: "\\frac" if "frac" in m[0] else " ", text)
-    text = re.sub(r"\s+", " ", text).strip()
+    text = re.sub(r"\\[dt]frac(?![A-Za-z])", r"\\frac", text)
+    text = " ".join(_INK.sub(" ", text).split())
     return re.sub(r"(?<!\w) | (?!\w)", "", text)
 
 
@@ -82,22 +78,13 @@ def read_reference(reference: str) -> tuple[str, Node | str]:
 
 
 def decide(answer: str, reference: str, *, symbolic: bool) -> Decision:
-    """Decide on a bare answer.
+    """Decide on a bare answer, as `extract_answer` returns it: any status but `no_answer` and `timeout`.
 
-    Args:
-        answer: the text of the answer, as `extract_answer` returns it.
-        reference: the reference.
-        symbolic: whether sympy may run in this process.
-
-    Returns:
-        A decision with any status but `no_answer` and `timeout`.
-
-    Raises:
-        NeedsSymbolicError: only sympy can decide, and `symbolic` is false.
+    Raises NeedsSymbolicError if only sympy can decide and `symbolic`, leave to run it here, is false.
     """
-    left, right = read_integer(answer), read_integer(reference)
-    if left is not None and right is not None:
-        return Decision(Status.CORRECT if left == right else Status.WRONG, "integers")
+    value, wanted_value = read_integer(answer), read_integer(reference)
+    if value is not None and wanted_value is not None:
+        return Decision(Status.CORRECT if value == wanted_value else Status.WRONG, "integers")
     if len(answer) > MAX_CHARS:
         return Decision(Status.TOO_BIG, "length")
     answer = clean(answer)
@@ -110,25 +97,20 @@ def decide(answer: str, reference: str, *, symbolic: bool) -> Decision:
     if None not in words and (words[0] == words[1] or " " in f"{words[0]}{words[1]}"):
         return Decision(Status.CORRECT if words[0] == words[1] else Status.WRONG, "words")
     try:
-        a = _SPOKEN_SETS[words[0]] if words[0] in _SPOKEN_SETS else parse(answer)
-        r = _SPOKEN_SETS.get(words[1], r)
+        a = _SPOKEN_SETS.get(words[0]) or parse(answer)
     except (TooBigError, RecursionError) as error:
         return Decision(Status.TOO_BIG, f"parsing: {error}")
     except UnparsableError as error:
         return Decision(Status.UNPARSABLE, f"parsing: {error}")
+    r = _SPOKEN_SETS.get(words[1], r)
     if isinstance(r, str):
         return Decision(Status.WRONG, f"the reference is not in the grammar: {r}", (a,))
-    return compare_trees(a, r, symbolic)
-
-
-def compare_trees(a: Node, r: Node, symbolic: bool) -> Decision:
-    """Compare two trees; the named failures are verdicts, anything else is a bug and propagates."""
     comparison = Comparison(symbolic)
     try:
         status = Status.CORRECT if comparison.same(a, r) else Status.WRONG
     except (TooBigError, RecursionError):  # depth is bounded, but the caller's stack may be nearly used up
         status = Status.TOO_BIG
-    except (UnparsableError, UndefinedError, InexactError):
+    except (UnparsableError, UndefinedError):
         status = Status.UNPARSABLE
     several = a.op == "list" and r.op not in BRACKETED | {"list", "set", "cup", "cap"}
     if status is Status.WRONG and several:
@@ -142,25 +124,17 @@ def compare(answer: str, reference: str, *, symbolic: bool) -> Status:
 
 
 def check_reference(reference: str) -> str | None:
-    """Check that a reference can be matched at all: bare, and on an `Answer:` line.
-
-    Args:
-        reference: the reference, as the data has it.
-
-    Returns:
-        None if it verifies against itself, else one line that says why not.
-    """
-    from dapo_ref.verifier.extract import extract_answer
-
+    """One line that says why a reference does not verify against itself, bare or on an `Answer:` line; None
+    if it does."""
     if read_integer(reference) is not None:
         return None
     if not reference.strip():
         return "the reference is empty"
+    status = Status.CORRECT
     try:
-        status = compare(reference, reference, symbolic=False)
-        if status is Status.CORRECT:
-            answer = extract_answer(f"Answer: {reference}")
-            status = Status.NO_ANSWER if answer is None else compare(answer, reference, symbolic=False)
+        for answer in (reference, extract_answer(f"Answer: {reference}")):
+            if status is Status.CORRECT:
+                status = compare(answer, reference, symbolic=False) if answer else Status.NO_ANSWER
     except NeedsSymbolicError:
         return "the reference on an `Answer:` line is not recognised as itself"
     if status is Status.CORRECT:

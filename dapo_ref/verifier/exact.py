@@ -38,24 +38,20 @@ class Evaluator:
         self.work = 0
 
     def __call__(self, node: Node) -> Fraction:
-        """The exact value of a tree.
+        """The exact value of a tree; InexactError where it is not (known to be) rational.
 
-        Raises:
-            InexactError: the value is not (known to be) rational: sympy has to look at it.
-            TooBigError: a value or the work would pass a bound.
-            UndefinedError: a division by zero.
+        Raises TooBigError where a value or the work would pass a bound, UndefinedError at a division by zero.
         """
         if node.op == "num":
             return self.charged(node.args[0])
         if node.op not in _OPERATORS:
             raise InexactError
-        args = [self(arg) for arg in node.args]
-        if node.op in ("add", "mul"):
-            total = args[0]
-            for arg in args[1:]:
-                total = self.charged(total + arg if node.op == "add" else total * arg)
-            return total
-        return self.charged(self.apply(node.op, *args))
+        first, *rest = map(self, node.args)
+        if node.op not in ("add", "mul"):
+            return self.charged(self.apply(node.op, first, *rest))
+        for value in rest:
+            first = self.charged(first + value if node.op == "add" else first * value)
+        return first
 
     def charged(self, value: Fraction) -> Fraction:
         self.work += bits(value) + 64  # and something for the step itself
@@ -64,18 +60,14 @@ class Evaluator:
         return value
 
     def apply(self, op: str, x: Fraction, y: Fraction = Fraction(0)) -> Fraction:
-        if op in ("div", "mod") and y == 0:
-            raise UndefinedError("division by zero")
         integers = x.denominator == y.denominator == 1
         match op:
-            case "neg":
-                return -x
-            case "abs":
-                return abs(x)
-            case "div":
-                return x / y
-            case "mod":
-                return x % y
+            case "neg" | "abs":
+                return -x if op == "neg" else abs(x)
+            case "div" | "mod":
+                if y == 0:
+                    raise UndefinedError("division by zero")
+                return x / y if op == "div" else x % y
             case "percent":
                 return x / 100
             case "floor" | "ceil":
@@ -87,14 +79,12 @@ class Evaluator:
                 root = Fraction(math.isqrt(x.numerator), math.isqrt(x.denominator))
                 if root * root == x:
                     return root
-            case "fact" if integers and 0 <= x <= MAX_FACTORIAL:
-                self.work += 8 * int(x)
-                return Fraction(math.factorial(int(x)))
             case "fact" if x > MAX_FACTORIAL:
                 raise TooBigError("a large factorial")
+            case "fact" if integers and x >= 0:
+                return Fraction(math.factorial(int(x)))
             case "binom" if integers and x >= 0:
                 check_binomial(int(x), int(y))
-                self.work += 8 * max(0, min(int(y), int(x - y)))
                 return Fraction(math.comb(int(x), int(y)) if y >= 0 else 0)
         raise InexactError
 

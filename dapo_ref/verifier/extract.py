@@ -7,7 +7,7 @@ number; a last line `#### 25`. A number that nothing marks as the answer is neve
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from dapo_ref.verifier.clean import RETRACTION, clean, last_boxes
@@ -21,15 +21,15 @@ REGION_CHARS = 4_000  # of text after a label
 NEAR_CHARS = 500
 MAX_LABELS = 50  # looked at, from the last one back
 
-_LABEL_WORDS = ("answer", "答案")
-_FOREIGN_LABEL_WORDS = tuple(
+_LABEL_WORDS = [
+    ["answer", "答案"],
     re.split(
         r",\s+",
         """réponse, antwort, respuesta, resposta, risposta, ответ, відповідь, 答え, 解答, 回答, 答, 정답, 답,
         الإجابة, الجواب, उत्तर, cevap, yanıt, odpowiedź, đáp án, đáp số, jawaban, antwoord, svar, απάντηση,
         คำตอบ, válasz, răspuns, پاسخ""",
-    )
-)
+    ),
+]
 _AFTER_LABEL = re.compile(r"s?(?:\s\w{2,14})?\s{0,3}[*_\"'`”’)}\]]{0,4}\s{0,3}[:：][ \t]*[*_`]{0,3}")
 _HEADING_END = re.compile(r"s?[*_ \t]{0,6}\r?\n")
 _QUALIFIER = (
@@ -47,6 +47,7 @@ _PHRASE = re.compile(
     r"|هو|هي)(?!\w)|[是为為は은는=])\s{0,3}[:：]?|(?=\s?(?:\\\(|\\\[|\$|\d+\sहै)))",
     re.IGNORECASE,
 )
+_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.IGNORECASE | re.DOTALL)
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _FORMULA = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 _CONCLUSION = re.compile(
@@ -60,15 +61,11 @@ _DENIAL = re.compile(r"\b(?:not|no|never|cannot|if|or|maybe|wrong|incorrect)\b|n
 def extract_answer(
     response: str, *, boxed: bool = True, end_of_turn: Sequence[str] = END_OF_TURN
 ) -> str | None:
-    r"""Find the text that the response marks as its answer.
+    """The text that a response (without its prompt) marks as its answer, stripped of its wrapping.
 
-    Args:
-        response: the response alone, never the prompt.
-        boxed: whether `\boxed{…}` and `\fbox{…}` mark an answer when no `Answer:` line does.
-        end_of_turn: texts of special tokens; nothing after the first of them counts.
-
-    Returns: The marked text, stripped of its wrapping; None when nothing is marked, or when it is taken back
-        afterwards. Several adjacent boxes, or a label and a later box, come back as a list. No text raises.
+    None when nothing is marked, or when it is taken back afterwards. Several adjacent boxes, or a label and a
+    later box, come back as a list. `boxed`: whether a box marks an answer when no `Answer:` line does.
+    `end_of_turn`: texts of special tokens; nothing after the first of them counts. No text raises.
     """
     end = end_pattern(tuple(end_of_turn)).search(response) if end_of_turn else None
     cut = end.start() if end else len(response)
@@ -76,21 +73,19 @@ def extract_answer(
     _, closed, after = tail.rpartition("</think>")
     if closed and after.strip():
         tail = after
-    for words in (_LABEL_WORDS, _FOREIGN_LABEL_WORDS):
+    for words in _LABEL_WORDS:
         answer = labelled(tail, words, boxed)
         if answer is not None:
             return answer or None
-    ways = (tagged, phrased, emphasised, concluded, hashed)
     answer = last_boxes(tail, REGION_CHARS) if boxed else None
+    ways = (tagged, phrased, emphasised, concluded, hashed)
     return answer if answer is not None else next((found for way in ways if (found := way(tail))), None)
 
 
 @lru_cache(maxsize=16)
 def end_pattern(tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """One pattern for all end-of-turn texts; a first character that they share makes its search fast."""
-    first = tokens[0][:1] if len({token[:1] for token in tokens}) == 1 else ""
-    rest = "|".join(re.escape(token[len(first) :]) for token in tokens)
-    return re.compile(f"{re.escape(first)}(?:{rest})")
+    """One pattern for all end-of-turn texts."""
+    return re.compile("|".join(map(re.escape, tokens)))
 
 
 def lowered(text: str) -> str:
@@ -99,31 +94,26 @@ def lowered(text: str) -> str:
     return result if len(result) == len(text) else "".join(c.lower() if c.isascii() else c for c in text)
 
 
-def label_ends(tail: str, words: Sequence[str], low: int = 0) -> Iterator[tuple[int, int]]:
+def labels(words: Sequence[str], tail: str, low: int = 0) -> list[tuple[int, int]]:
     """Where a label word stands in tail[low:], as (start, end), the last one first."""
     text = lowered(tail[low:])
-    found = {word: text.rfind(word) for word in words}
-    for _ in range(MAX_LABELS):
-        word = max(found, key=found.__getitem__)
-        if found[word] < 0:
-            return
-        yield low + found[word], low + found[word] + len(word)
-        found[word] = text.rfind(word, 0, found[word])
+    found = [match.span() for word in words if word in text for match in re.finditer(word, text)]
+    return [(low + start, low + end) for start, end in sorted(found, reverse=True)[:MAX_LABELS]]
 
 
 def labelled(tail: str, words: Sequence[str], boxed: bool) -> str | None:
     """The text after the last label that has any; empty where it is taken back later on."""
     near = max(0, len(tail) - NEAR_CHARS)
     for low in (near, 0) if near else (0,):  # it nearly always stands near the end
-        for start, end in label_ends(tail, words, low):
-            value_start = after_label(tail, start, end)
-            if value_start is None:
+        for start, end in labels(words, tail, low):
+            value = after_label(tail, start, end)
+            if value is None:
                 continue
-            text = region(tail, value_start)
+            text = region(tail, value)
             inner = tail[:start].rstrip().endswith(("{", '{"'))  # \text{Answer: 25}
             answer = clean(without_closing(text) if inner else text)
             if answer and lowered(answer).strip(" :：\"'.") not in words:
-                return with_what_follows(answer, tail[tail.find(text, value_start) + len(text) :], boxed)
+                return with_what_follows(answer, tail[tail.find(text, value) + len(text) :], boxed)
     return None
 
 
@@ -184,20 +174,15 @@ def is_open(text: str) -> bool:
 
 def tagged(tail: str) -> str | None:
     """The content of the last `<answer>…</answer>`."""
-    text = lowered(tail)
-    end = text.rfind("</answer>")
-    start = text.rfind("<answer>", 0, end) if end >= 0 else -1
-    return clean(tail[start + 8 : end][:REGION_CHARS]) if start >= 0 else None
+    found = list(_TAGGED.finditer(tail))
+    return clean(found[-1][1][:REGION_CHARS]) if found else None
 
 
 def phrased(tail: str) -> str | None:
     """What the last sentence of the form "the answer is …" says."""
-    for words in (_LABEL_WORDS, _FOREIGN_LABEL_WORDS):
-        for _, end in label_ends(tail, words):
-            match = _PHRASE.match(tail, end)
-            if match is not None:
-                return clean(region(tail, match.end())) or None
-    return None
+    ends = (end for words in _LABEL_WORDS for _, end in labels(words, tail))
+    match = next(filter(None, (_PHRASE.match(tail, end) for end in ends)), None)
+    return clean(region(tail, match.end())) or None if match else None
 
 
 def emphasised(tail: str) -> str | None:

@@ -1,36 +1,22 @@
-"""A pool of verifier processes that can be killed, for the cases that only sympy decides.
+"""Verdicts on responses; the cases that only sympy decides go to processes that can be killed.
 
-Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline that
-this side keeps from the moment of dispatch. A worker past its deadline is killed and replaced: its case is
-one `timeout`. No signal handlers, threads or executors are involved on this side, so it works in any thread
-and under any launcher; it may be shared by threads, which then take turns.
+Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline. A
+worker past its deadline is killed and replaced (`workers.py`): its case is one `timeout`.
 """
 
 import os
-import select
-import socket
-import subprocess
-import sys
-import threading
-import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 
-from dapo_ref.verifier import worker as protocol
 from dapo_ref.verifier.decide import compare
 from dapo_ref.verifier.extract import extract_answer
 from dapo_ref.verifier.verdict import NeedsSymbolicError, Status, Verdict
+from dapo_ref.verifier.workers import WorkerPool
 
 CACHE_SIZE = 65_536
-TASKS_PER_WORKER = 2_000  # then it is replaced, so that nothing it leaks adds up
-MAX_FAILED_STARTS = 3  # in a row
-START_SECONDS = 120.0  # to load sympy on a busy machine
-_ROOT = str(Path(__file__).resolve().parents[2])
 _LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from dapo_ref.verifier.worker import main; "
-_LAUNCH += "main(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))"
+_LAUNCH += "main(int(sys.argv[2]), float(sys.argv[3]))"
 
 
 @dataclass(eq=False)
@@ -41,19 +27,7 @@ class Ticket:
     verdict: Verdict | None = None
 
 
-@dataclass(eq=False)
-class _Worker:
-    """One process as seen from here. It is ready once it has said so."""
-
-    process: subprocess.Popen[bytes]
-    sock: socket.socket
-    deadline: float
-    ready: bool = False
-    task: tuple[str, str] | None = None
-    tasks_done: int = 0
-
-
-class VerifierPool:
+class VerifierPool(WorkerPool):
     """Judges responses; at most `workers` processes run sympy.
 
     Args:
@@ -62,57 +36,31 @@ class VerifierPool:
         memory_mb: address space of a worker.
         boxed: whether a box marks an answer where no `Answer:` line does.
 
-    Attributes:
-        counts: verdicts by status, and `killed`, `died`, `cache_hits`.
-
-    Raises:
-        ValueError: a size that is not positive.
-        RuntimeError: from any method after `close`, or when workers cannot be started.
+    `counts` has verdicts by status, and `killed`, `died`, `cache_hits`. Raises ValueError at a size that is
+    not positive, RuntimeError after `close` and when workers cannot be started.
     """
 
     def __init__(
         self, workers: int = 1, timeout_s: float = 5.0, memory_mb: int = 1024, boxed: bool = True
     ) -> None:
-        if workers < 1 or timeout_s <= 0 or memory_mb < 1:
-            raise ValueError("workers, timeout_s and memory_mb have to be positive")
-        self.workers = workers
-        self.timeout_s = timeout_s
-        self.memory_mb = memory_mb
+        super().__init__(_LAUNCH, workers, timeout_s, memory_mb)
         self.boxed = boxed
-        self.counts: Counter[str] = Counter()
-        self._lock = threading.RLock()
-        self._running: list[_Worker] = []
-        self._waiting: deque[tuple[str, str]] = deque()
-        self._pending: dict[tuple[str, str], list[Ticket]] = {}  # who waits for a task
+        self._pending: dict[tuple[str, str], list[Ticket]] = {}  # who waits for a task, oldest first
         self._cache: OrderedDict[tuple[str, str], Status] = OrderedDict()
-        self._failed_starts = 0
-        self._closed = False
 
     def __enter__(self) -> "VerifierPool":
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def judge_many(self, pairs: Iterable[tuple[str, str]]) -> list[Verdict]:
         """Verdicts for (response, reference) pairs, in their order."""
-        tickets = [self.submit(response, reference) for response, reference in pairs]
-        return [self.result(ticket) for ticket in tickets]
+        return [self.result(ticket) for ticket in [self.submit(*pair) for pair in pairs]]
 
     def verify_many(self, pairs: Iterable[tuple[str, str]]) -> list[bool]:
         """Whether each response is correct, in the order of the pairs."""
         return [verdict.correct for verdict in self.judge_many(pairs)]
 
     def submit(self, response: str, reference: str) -> Ticket:
-        """Begin to judge one response without waiting for a worker.
-
-        Args:
-            response: the response alone, without the prompt.
-            reference: the reference answer.
-
-        Returns:
-            A ticket, already settled unless sympy is needed.
-        """
+        """Begin to judge one response (without its prompt); the ticket is settled unless sympy is needed."""
         return self.submit_answer(extract_answer(response, boxed=self.boxed), reference)
 
     def submit_answer(self, answer: str | None, reference: str) -> Ticket:
@@ -124,7 +72,7 @@ class VerifierPool:
             if answer is None:
                 self._settle(ticket, Status.NO_ANSWER)
                 return ticket
-            key = (reference, answer)
+            key = (answer, reference)
             if key in self._cache:
                 self._cache.move_to_end(key)
                 self.counts["cache_hits"] += 1
@@ -132,29 +80,17 @@ class VerifierPool:
                 return ticket
             try:
                 self._settle(ticket, compare(answer, reference, symbolic=False))
-            except NeedsSymbolicError:
-                if key not in self._pending:  # equal tasks are done once, also while the first still runs
-                    self._pending[key] = []
-                    self._waiting.append(key)
-                self._pending[key].append(ticket)
+            except NeedsSymbolicError:  # equal tasks are done once, also while the first still runs
+                self._pending.setdefault(key, []).append(ticket)
                 self._advance(wait=False)
             return ticket
 
     def result(self, ticket: Ticket) -> Verdict:
         """Wait for one ticket; meanwhile every other worker is served too."""
         with self._lock:
-            while ticket.verdict is None:
-                if self._closed:
-                    raise RuntimeError("the pool was closed before this verdict")
-                self._advance(wait=True)
+            self._wait(lambda: ticket.verdict is not None)
+            assert ticket.verdict is not None
             return ticket.verdict
-
-    def close(self) -> None:
-        """End all processes. Safe to call twice."""
-        with self._lock:
-            self._closed = True
-            for worker in list(self._running):
-                self._discard(worker)
 
     # The rest runs under the lock.
 
@@ -170,81 +106,40 @@ class VerifierPool:
             if len(self._cache) > CACHE_SIZE:
                 self._cache.popitem(last=False)
 
-    def _advance(self, wait: bool) -> None:
-        """Start workers, hand out tasks, take in results, and kill what is past its deadline."""
-        while len(self._running) < min(self.workers, len(self._pending)):
-            self._start()
-        self._dispatch()
-        busy = [worker for worker in self._running if worker.task or not worker.ready]
-        timeout = 0.0
-        if wait and busy:
-            timeout = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
-        readable, _, _ = select.select([worker.sock for worker in busy], [], [], timeout)
-        for worker in busy:
-            if worker.sock in readable:
-                self._receive(worker)
-            elif time.monotonic() >= worker.deadline:
-                self._lose(worker, killed=True)
-        self._dispatch()
+    def _message(self, task: tuple[str, str]) -> object:
+        return task
 
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-P", "-c", _LAUNCH, _ROOT, str(theirs.fileno())]
-            process = subprocess.Popen(
-                [*command, str(self.memory_mb), str(self.timeout_s)],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                stdin=subprocess.DEVNULL,
-            )
-        self._running.append(_Worker(process, ours, time.monotonic() + START_SECONDS))
+    def _replied(self, task: tuple[str, str], line: str) -> None:
+        self._finish(task, Status(line))
 
-    def _dispatch(self) -> None:
-        for worker in self._running:
-            if self._waiting and worker.ready and worker.task is None:
-                worker.task = self._waiting.popleft()
-                worker.deadline = time.monotonic() + self.timeout_s
-                reference, answer = worker.task
-                try:
-                    protocol.send_message(worker.sock, [answer, reference])
-                except OSError:  # it died idle: the socket reads as closed, and the task is settled there
-                    continue
+    def _lost(self, task: tuple[str, str], killed: bool) -> None:
+        self._finish(task, Status.TIMEOUT if killed else Status.TOO_BIG)
 
-    def _receive(self, worker: _Worker) -> None:
-        try:
-            message = protocol.receive_message(worker.sock)
-        except (EOFError, OSError):
-            self._lose(worker, killed=False)
-            return
-        if not worker.ready:
-            worker.ready = True
-            self._failed_starts = 0
-            return
-        assert worker.task is not None
-        key, worker.task = worker.task, None
-        worker.tasks_done += 1
-        self._finish(key, Status(str(message)))
-        if worker.tasks_done >= TASKS_PER_WORKER:
-            self._discard(worker)
 
-    def _lose(self, worker: _Worker, killed: bool) -> None:
-        """Give a lost worker's task its verdict; a new worker is started when one is next needed.
+_shared: dict[int, VerifierPool] = {}  # by process id: a forked process must not use its parent's worker
 
-        Raises:
-            RuntimeError: workers keep failing to start.
-        """
-        self._discard(worker)
-        self.counts["killed" if killed else "died"] += 1
-        if worker.task is not None:
-            self._finish(worker.task, Status.TIMEOUT if killed else Status.TOO_BIG)
-        elif not worker.ready:
-            self._failed_starts += 1
-            if self._failed_starts >= MAX_FAILED_STARTS:
-                self.close()
-                raise RuntimeError("verifier workers cannot be started")
 
-    def _discard(self, worker: _Worker) -> None:
-        self._running.remove(worker)
-        worker.sock.close()
-        worker.process.kill()
-        worker.process.wait()
+def shared_pool() -> VerifierPool:
+    """The pool behind `judge` and its like, with one worker."""
+    return _shared.get(os.getpid()) or _shared.setdefault(os.getpid(), VerifierPool())
+
+
+def judge(response: str, reference: str, *, boxed: bool = True) -> Verdict:
+    """Decide one response, given without its prompt; no text raises.
+
+    `boxed`: whether a box marks an answer where no `Answer:` line does. Sympy runs in a process of its own,
+    started when first needed.
+    """
+    pool = shared_pool()
+    return pool.result(pool.submit_answer(extract_answer(response, boxed=boxed), reference))
+
+
+def verify(response: str, reference: str) -> bool:
+    """Whether the response's answer is equivalent to the reference (Eq. 7)."""
+    return judge(response, reference).correct
+
+
+def is_equivalent(answer: str, reference: str) -> bool:
+    """Whether a bare answer is equivalent to a reference (Eq. 7): True only if that was established."""
+    pool = shared_pool()
+    return pool.result(pool.submit_answer(answer, reference)).correct

@@ -7,41 +7,42 @@ import sympy
 from dapo_ref.verifier.algebra import build, same_value
 from dapo_ref.verifier.exact import exact_value
 from dapo_ref.verifier.names import is_expression, is_name
-from dapo_ref.verifier.tree import Node, negative, symbols, walk
+from dapo_ref.verifier.tree import BRACKETED, Node, negative, symbols, walk
 from dapo_ref.verifier.verdict import TooBigError, UndefinedError, UnparsableError
 
 MAX_SOLVED_NODES = 30
+_REALS = sympy.Interval(-sympy.oo, sympy.oo)
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
+_RELATIONS = {"<": sympy.Lt, ">": sympy.Gt, "<=": sympy.Le, ">=": sympy.Ge, "!=": sympy.Ne}
 _SETS = {
-    **{"mathbb_R": sympy.Interval(-sympy.oo, sympy.oo), "mathbb_Z": sympy.S.Integers},
-    **{"mathbb_N": sympy.S.Naturals, "mathbb_Q": sympy.S.Rationals, "mathbb_C": sympy.S.Complexes},
+    **{"mathbb_R": _REALS, "mathbb_Z": sympy.S.Integers, "mathbb_N": sympy.S.Naturals},
+    **{"mathbb_Q": sympy.S.Rationals, "mathbb_C": sympy.S.Complexes},
 }
 _SOLVED = frozenset(("rel", "ops", "num", "sym", "add", "mul", "neg", "div", "abs", "pow"))
 
 
 def interval(low: Any, high: Any, left_open: bool, right_open: bool) -> Any:
-    """An interval that has elements.
-
-    Raises:
-        UndefinedError: its ends are not real or not in order.
-    """
+    """An interval that has elements; UndefinedError if its ends are not real or not in order."""
     if not (low.is_extended_real and high.is_extended_real) or low == high or (high - low).is_negative:
         raise UndefinedError("not an interval")
     return sympy.Interval(low, high, left_open, right_open)
 
 
-def to_set(node: Node) -> Any:
-    """The sympy set that a node denotes.
+def ray(op: str, bound: Any) -> Any:
+    """The numbers below or above a bound."""
+    if op in ("<", "<="):
+        return interval(-sympy.oo, bound, True, op == "<")
+    return interval(bound, sympy.oo, op == ">", True)
 
-    Raises:
-        UnparsableError: it denotes none.
-        UndefinedError, TooBigError: from its elements.
-    """
+
+def to_set(node: Node) -> Any:
+    """The sympy set that a node denotes; UnparsableError if it denotes none."""
+    of_values = node.op in BRACKETED | {"set"} and all(map(is_expression, node.args))
     if node.op == "sym" and node.args[0] in _SETS:
         return _SETS[node.args[0]]
-    if node.op == "set" and all(map(is_expression, node.args)):
+    if node.op == "set" and of_values:
         return sympy.FiniteSet(*map(build, node.args))
-    if node.op in ("()", "[]", "(]", "[)") and len(node.args) == 2 and all(map(is_expression, node.args)):
+    if node.op in BRACKETED and of_values and len(node.args) == 2:
         low, high = map(build, node.args)
         return interval(low, high, node.op[0] == "(", node.op[1] == ")")
     if node.op == "setminus":
@@ -50,46 +51,40 @@ def to_set(node: Node) -> Any:
     if node.op in ("cup", "cap"):
         return (sympy.Union if node.op == "cup" else sympy.Intersection)(*map(to_set, node.args))
     if node.op == "builder":
-        whole = node.args[0]
-        parts = list(node.args[1].args if node.args[1].op == "list" else node.args[1:])
-        return sympy.Intersection(*map(to_set, [*parts, whole] if whole.op == "rel" else parts))
+        element, said = node.args
+        conditions = said.args if said.op == "list" else (said,)
+        return sympy.Intersection(*map(to_set, conditions + (element,) * (element.op == "rel")))
     if node.op == "rel":
-        return condition(node)
+        ops, sides = node.args[0].args, node.args[1:]
+        if ops == ("in",) and is_name(sides[0]):
+            return to_set(sides[1])
+        return sympy.Intersection(*map(condition, sides, ops, sides[1:]))
     raise UnparsableError("not a set")
 
 
-def condition(node: Node) -> Any:
-    """The values of one name for which a chain of relations holds: x ∈ S, 0 < x ≤ 5, |x| < 1, −x > −1."""
-    ops, sides = node.args[0].args, node.args[1:]
-    if ops == ("in",) and is_name(sides[0]):
-        return to_set(sides[1])
-    if not all(op in _FLIPPED for op in ops):
+def condition(left: Node, op: str, right: Node) -> Any:
+    """The values of one name for which a relation holds: a ray where it is linear, its two halves where it is
+    |x| < c, else sympy's solution."""
+    if op not in _FLIPPED:
         raise UnparsableError("not a condition on a number")
-    links = zip(sides, ops, sides[1:], strict=False)
-    return sympy.Intersection(*(link(left, op, right) for left, op, right in links))
-
-
-def link(left: Node, op: str, right: Node) -> Any:
-    """One relation: a ray where it is linear, its two halves where it is |x| < c, else sympy's solution."""
     if not symbols(left):
         left, op, right = right, _FLIPPED[op], left
     if left.op == "abs" and not symbols(right) and (exact_value(right) or 0) > 0 and op != "!=":
         # |x| < 1 is −1 < x < 1
         join = sympy.Intersection if op in ("<", "<=") else sympy.Union
-        return join(link(left.args[0], op, right), link(left.args[0], _FLIPPED[op], negative(right)))
+        return join(
+            condition(left.args[0], op, right), condition(left.args[0], _FLIPPED[op], negative(right))
+        )
     if is_name(left) and not symbols(right):
         bound = build(right)
-        if op == "!=":
-            return sympy.Complement(_SETS["mathbb_R"], sympy.FiniteSet(bound))
-        return ray(op, bound)
+        return sympy.Complement(_REALS, sympy.FiniteSet(bound)) if op == "!=" else ray(op, bound)
     parts = [part for side in (left, right) for part in walk(side)]
     if len(parts) > MAX_SOLVED_NODES:
         raise TooBigError("a long condition")
     small = all(p.op != "pow" or (p.args[1].op == "num" and 0 < p.args[1].args[0] <= 4) for p in parts)
     if len(symbols(left) | symbols(right)) != 1 or not small or any(p.op not in _SOLVED for p in parts):
         raise UnparsableError("not a condition on one name")
-    kinds = {"<": sympy.Lt, ">": sympy.Gt, "<=": sympy.Le, ">=": sympy.Ge, "!=": sympy.Ne}
-    relation = kinds[op](build(left), build(right))
+    relation = _RELATIONS[op](build(left), build(right))
     if relation in (sympy.true, sympy.false):
         raise UnparsableError("a condition that says nothing")
     (name,) = relation.free_symbols
@@ -101,41 +96,26 @@ def link(left: Node, op: str, right: Node) -> Any:
     return sympy.solveset(relation, name, sympy.Reals)
 
 
-def ray(op: str, bound: Any) -> Any:
-    """The numbers below or above a bound."""
-    if op in ("<", "<="):
-        return interval(-sympy.oo, bound, True, op == "<")
-    return interval(bound, sympy.oo, op == ">", True)
-
-
 def same_set(left: Any, right: Any) -> bool:
     """Whether two sympy sets are equal: as sympy has them, or piece by piece with ends of the same value."""
     if left == right:
         return True
     mine, other = pieces(left), pieces(right)
-    if len(mine) != len(other):
-        return False
-    for piece in mine:
-        found = next((k for k, candidate in enumerate(other) if same_piece(piece, candidate)), None)
-        if found is None:
-            return False
-        del other[found]
-    return True
+    return all(any(same_piece(x, y) for y in other) for x in mine) and all(
+        any(same_piece(x, y) for x in mine) for y in other
+    )
 
 
 def pieces(whole: Any) -> list[Any]:
     """Intervals and single points."""
     parts = whole.args if isinstance(whole, sympy.Union) else [whole]
-    flat: list[Any] = []
-    for part in parts:
-        flat.extend(part.args if isinstance(part, sympy.FiniteSet) else [part])
-    return flat
+    return [x for part in parts for x in (part.args if isinstance(part, sympy.FiniteSet) else [part])]
 
 
 def same_piece(left: Any, right: Any) -> bool:
     if isinstance(left, sympy.Interval) and isinstance(right, sympy.Interval):
-        flags = (left.left_open, left.right_open) == (right.left_open, right.right_open)
-        return bool(flags) and same_value(left.start, right.start) and same_value(left.end, right.end)
+        same_kind = (left.left_open, left.right_open) == (right.left_open, right.right_open)
+        return bool(same_kind) and same_value(left.start, right.start) and same_value(left.end, right.end)
     if isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr):
         return same_value(left, right)
     return bool(left == right)

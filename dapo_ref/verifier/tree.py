@@ -22,7 +22,7 @@ class Node(NamedTuple):
 LEAVES = frozenset(("num", "sym", "const", "text", "ops"))
 BRACKETED = frozenset(("()", "[]", "(]", "[)"))
 STRUCTURES = frozenset(
-    ("text", "list", "set", "ratio", "clock", "cup", "cap", "setminus", "builder", "rel", "unit")
+    ("ops", "text", "list", "set", "ratio", "clock", "cup", "cap", "setminus", "builder", "rel", "unit")
 )
 ARITHMETIC = frozenset(
     ("add", "mul", "neg", "div", "pow", "root", "fact", "binom", "abs", "floor", "ceil", "mod", "deg", "log")
@@ -39,9 +39,9 @@ def negative(node: Node) -> Node:
     return num(-node.args[0]) if node.op == "num" else Node("neg", (node,))
 
 
-def times(left: Node, right: Node) -> Node:
-    """A product, kept flat so that a long row of factors is not a deep tree."""
-    return Node("mul", (*left.args, right) if left.op == "mul" else (left, right))
+def joined(op: str, left: Node, right: Node) -> Node:
+    """A sum or product, kept flat so that a long row of terms or factors is not a deep tree."""
+    return Node(op, (*left.args, right) if left.op == op else (left, right))
 
 
 def relation(ops: tuple[str, ...], *sides: Node) -> Node:
@@ -63,11 +63,7 @@ def contains(node: Node, *ops: str) -> bool:
 
 def symbols(node: Node) -> set[str]:
     """The names that occur."""
-    if node.op == "sym":
-        return {node.args[0]}
-    if node.op in LEAVES:
-        return set()
-    return set().union(*map(symbols, node.args))
+    return {part.args[0] for part in walk(node) if part.op == "sym"}
 
 
 def rewrite(node: Node, change: Callable[[Node], Node | None]) -> Node:

@@ -28,17 +28,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One decision.
+    """One decision."""
 
-    Attributes:
-        correct: whether the answer is equivalent to the reference (Eq. 7).
-        status: one of `Status`; `correct` holds exactly when it is `Status.CORRECT`.
-        answer: the extracted text, at most `MAX_LOGGED_CHARS` characters; None when nothing was found.
-    """
-
-    correct: bool
+    correct: bool  # whether the answer is equivalent to the reference (Eq. 7)
     status: Status
-    answer: str | None
+    answer: str | None  # the extracted text, at most `MAX_LOGGED_CHARS` of it; None when nothing was found
 
     @classmethod
     def of(cls, status: Status, answer: str | None) -> "Verdict":
@@ -53,7 +47,7 @@ class UnparsableError(Exception):
 
 
 class UnsupportedError(UnparsableError):
-    """The text is mathematics that is deliberately not evaluated: limits, integrals, sums, quantifiers."""
+    """Mathematics that is deliberately not evaluated: limits, integrals, sums, quantifiers."""
 
 
 class TooBigError(Exception):

@@ -1,5 +1,8 @@
 """The fixed vocabulary of the grammar: commands, functions, units, number words. New notation starts here."""
 
+import re
+from collections import Counter
+
 
 def words(text: str) -> frozenset[str]:
     """The blank-separated words of a table."""
@@ -15,73 +18,80 @@ GREEK = words(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma "
     "tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar"
 )
-_UNEVALUATED = words("int iint oint sum prod lim limsup liminf partial forall exists nabla bigcup bigcap")
 RELATIONS = {op: op for op in ("=", "<", ">", "<=", ">=", "!=")} | {"==": "=", ":=": "=", "~~": "~"}
+_COMMANDS = r"""
+    rel <=      \le \leq \leqslant
+    rel >=      \ge \geq \geqslant
+    rel <       \lt
+    rel >       \gt
+    rel !=      \ne \neq
+    rel =       \equiv
+    rel ~       \approx \simeq \sim
+    rel in      \in
+    op *        \cdot \times \ast
+    op /        \div
+    op pm       \pm
+    op mp       \mp
+    op mod      \mod \bmod
+    op choose   \choose
+    op over     \over
+    op :        \colon
+    op %        \%
+    op '        \prime
+    setop cup   \cup
+    setop cap   \cap
+    setop setminus  \setminus
+    arrow to    \to \rightarrow \mapsto
+    arrow implies   \Rightarrow \implies
+    cur $       \$
+    const pi    \pi
+    const oo    \infty
+    id angle    \angle \measuredangle
+    id triangle \triangle
+    deg deg     \circ \degree
+    dots ...    \ldots \dots \cdots \dotsc
+    text emptyset  \emptyset \varnothing
+    macro frac  \frac \dfrac \tfrac \cfrac
+    macro binom \binom \dbinom \tbinom
+    macro sqrt  \sqrt
+    macro overline  \overline
+    macro pmod  \pmod
+    open {}     \{ \lbrace
+    close {}    \} \rbrace
+    open (      \langle \lparen
+    close )     \rangle \rparen
+    open [      \lbrack
+    close ]     \rbrack
+    open ⌊      \lfloor
+    close ⌋     \rfloor
+    open ⌈      \lceil
+    close ⌉     \rceil
+    bar |       \vert \lvert \rvert \mid \|
+    begin .     \begin
+    end .       \end
+    row .       \\
+    sep quad    \quad \qquad
+    big .       \int \iint \oint \sum \prod \lim \limsup \liminf \partial \forall \exists
+    big .       \nabla \bigcup \bigcap
+    prose .     \text \mbox \textrm \textbf \textit \textsf \texttt \textnormal \hbox
+    font .      \mathrm \mathbf \mathit \mathsf \mathtt \boldsymbol \bm \operatorname \operatorname* \mathcal
+    font .      \mathbb \underline \boxed \fbox \emph \mathop \vec \hat \bar \widehat \overrightarrow
+    setting .   \color \textcolor \phantom \hphantom \vphantom \hspace \vspace \label \tag
+    blank .     \left \right \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \displaystyle
+    blank .     \textstyle \limits \nolimits \( \) \[ \] \, \; \: \! \> \space \thinspace \rm \bf \it \hfill
+    blank .     \nonumber \therefore \qed \square \blacksquare \tiny \small \normalsize \large \Large \LARGE
+    blank .     \huge \Huge
+"""
 COMMANDS = {  # command → kind and text of its token
     **{f"\\{name}": ("func", name) for name in FUNCTIONS},
     **{f"\\{name}": ("id", name) for name in GREEK},
-    **{f"\\{name}": ("id", f"\\{name}") for name in ("angle", "triangle", "measuredangle")},
-    **{f"\\{name}": ("arrow", f"\\{name}") for name in words("to rightarrow Rightarrow implies mapsto")},
-    **{f"\\{name}": ("setop", name) for name in words("cup cap setminus")},
-    **{f"\\{name}": ("big", f"\\{name}") for name in _UNEVALUATED},
+    **dict.fromkeys(("\\ ", "\\\n", "\\\t"), ("blank", ".")),
     **{
-        command: (line.split()[0], line.split()[1])
-        for line in r"""
-            rel <=      \le \leq \leqslant
-            rel >=      \ge \geq \geqslant
-            rel <       \lt
-            rel >       \gt
-            rel !=      \ne \neq
-            rel =       \equiv
-            rel ~       \approx \simeq \sim
-            rel in      \in
-            op *        \cdot \times \ast
-            op /        \div
-            op pm       \pm
-            op mp       \mp
-            op mod      \mod \bmod
-            op choose   \choose
-            op over     \over
-            op :        \colon
-            op %        \%
-            op '        \prime
-            cur $       \$
-            const pi    \pi
-            const oo    \infty
-            deg deg     \circ \degree
-            dots ...    \ldots \dots \cdots \dotsc
-            text emptyset  \emptyset \varnothing
-            macro frac  \frac \dfrac \tfrac \cfrac
-            macro binom \binom \dbinom \tbinom
-            macro sqrt  \sqrt
-            macro overline  \overline
-            macro pmod  \pmod
-            open {}     \{ \lbrace
-            close {}    \} \rbrace
-            open (      \langle \lparen
-            close )     \rangle \rparen
-            open [      \lbrack
-            close ]     \rbrack
-            open ⌊      \lfloor
-            close ⌋     \rfloor
-            open ⌈      \lceil
-            close ⌉     \rceil
-            bar |       \vert \lvert \rvert \mid \|
-        """.strip().split("\n")
-        for command in line.split()[2:]
+        command: (kind, text)
+        for kind, text, *commands in map(str.split, _COMMANDS.strip().split("\n"))
+        for command in commands
     },
 }
-IGNORED = words(
-    r"\left \right \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \displaystyle \textstyle "
-    r"\limits \nolimits \( \) \[ \] \, \; \: \! \> \space \thinspace \rm \bf \it \hfill \nonumber "
-    r"\therefore \qed \square \blacksquare \tiny \small \normalsize \large \Large \LARGE \huge \Huge"
-) | {"\\ ", "\\\n", "\\\t"}
-WITH_SETTING = words(r"\color \textcolor \phantom \hphantom \vphantom \hspace \vspace \label \tag")
-TEXT_MACROS = words(r"\text \mbox \textrm \textbf \textit \textsf \texttt \textnormal \hbox")
-FONT_MACROS = words(
-    r"\mathrm \mathbf \mathit \mathsf \mathtt \boldsymbol \bm \operatorname \operatorname* \mathcal \mathbb "
-    r"\underline \boxed \fbox \emph \mathop \vec \hat \bar \widehat \overrightarrow"
-)
 WORDS = {  # plain words, likewise
     **{name: ("func", name) for name in FUNCTIONS},
     **dict.fromkeys(("and", "et", "und", "和", "及", "与"), ("sep", "and")),
@@ -91,6 +101,8 @@ WORDS = {  # plain words, likewise
     **{currency: ("cur", currency) for currency in ("usd", "eur", "rs", "inr")},
     **{"pi": ("const", "pi"), "mod": ("op", "mod")},
 }
+AFTER_VALUE = {"to": ("op", ":"), "min": ("text", "min")}  # … and those that mean it only after a value
+AFTER_VALUE |= dict.fromkeys(("degree", "degrees", "deg"), ("deg", "deg"))
 MATRICES = words("matrix pmatrix bmatrix Bmatrix smallmatrix array")
 VOWELS = frozenset("aeiouyAEIOUY")
 NO_SOLUTION = words(
@@ -105,17 +117,18 @@ LETTER_UNITS = words("m g s h L l N J W V K A")
 # What a word after a value may be. A measure has one name, so that two different ones can be told apart …
 _MEASURES = """
     cm centimeter centimetre 厘米 | mm millimeter millimetre 毫米 | nm nanometer | dm decimeter
-    km kilometer kilometre 千米 公里 км | m meter metre 米 метр | inch in | foot ft feet
+    km kilometer kilometre 千米 公里 км | m meter metre 米 метр | inch in | foot ft feet '
     yard yd | mile mi
     acre | hectare ha | second s sec 秒 | minute min 分钟 分鐘 минут | ms | week 周 semaine woche semana
     hour h hr 小时 小時 時間 heure stunde stunden hora часов | day 天 jour tage días
     month 个月 個月 mois monat monate | year yr 年 jahr jahre año лет
     gram g 克 | kg kilogram kilo 千克 公斤 кг | mg milligram | pound lb | ounce oz | ton tonne 吨
     L l liter litre 升 | mL milliliter millilitre 毫升 | gallon gal | quart qt | pint
-    dollar usd buck 美元 | cent ct penny pennie | euro eur 欧元 | yuan rmb 元 | rupee rs | yen 円 | won 원
-    peso | N newton | J joule | W watt | kW | V volt | K kelvin | A ampere amp | Hz hertz | kWh | mol mole
+    dollar usd buck $ 美元 | cent ct penny pennie ¢ | euro eur € 欧元 | yuan rmb 元 | rupee rs inr ₹
+    yen ¥ 円 | won ₩ 원 | peso | N newton | J joule | W watt | kW | V volt | K kelvin | A ampere amp
+    Hz hertz | kWh | mol mole
     calorie cal | mph | kph kmh | rpm | rad radian | MB megabyte | GB gigabyte | bit | byte
-    celsius | fahrenheit | pascal pa | ohm | рубль рублей
+    celsius | fahrenheit | pascal pa | ohm | рубль рублей ₽ | £
 """
 MEASURES = {
     spelling: names.split()[0]
@@ -149,10 +162,14 @@ COUNTED = words("""
     watermelon pumpkin
     个 個 颗 只 隻 本 条 條 张 張 人 名 位 岁 歲 次 回 种 種
     块 塊 枚 页 頁 件 台 辆 棵 朵 瓶 盒 袋 包 双 杯 碗 通り 개 명 마리
-    personne élève fois euros personen stück kinder persona persone niño personas vez veces человек
+    personne élève fois personen stück kinder persona persone niño personas vez veces человек
 """)
-DIMENSION_WORDS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-AFTER_DIMENSION = {"squared": 2, "cubed": 3}
+COMPOUND = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
+DIMENSIONS = {"": 1, "square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
+_UNIT_FACTOR = re.compile(
+    r"(?:((?i:square|sq|cubic|cu)) )?([^\s/*^{}]+)(?: \^ (?:\{ )?(- )?([1-4])(?: \})?)?"
+    r"(?: ((?i:squared|cubed)))?(?: \*)?(?: |$)"
+)
 
 SCALES = {"hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6, "crore": 10**7}
 SCALES |= {"billion": 10**9, "trillion": 10**12}
@@ -188,4 +205,22 @@ def singular(word: str) -> str:
 
 def is_unit_word(word: str) -> bool:
     """Whether a word may follow a value without changing it."""
-    return singular(word) in MEASURES or singular(word) in COUNTED or word.casefold() in DIMENSION_WORDS
+    return singular(word) in MEASURES or singular(word) in COUNTED or word.casefold() in DIMENSIONS
+
+
+def unit(text: str) -> str | None:
+    """One name for a unit, `cm^2` or `hour^-1 mile^1`: empty when it only counts things, None for anything
+    else, such as `halves` or `( wrong )`. Words and signs of `text` stand apart."""
+    powers: Counter[str] = Counter()
+    for k, part in enumerate(re.split(r" ?(?:/|\bper\b) ?", text)):
+        if _UNIT_FACTOR.sub("", part):
+            return None
+        for before, word, minus, power, after in _UNIT_FACTOR.findall(part):
+            name = MEASURES.get(singular(word), "counted" if singular(word) in COUNTED else "")
+            if not name or (re.fullmatch("[A-Za-z]", word) and word not in LETTER_UNITS):
+                return None
+            exponent = DIMENSIONS[before.casefold()] * DIMENSIONS[after.casefold()] * int(power or 1)
+            sign = -1 if bool(k) != bool(minus) else 1
+            powers.update({name: sign * exponent * p for name, p in COMPOUND.get(name, {name: 1}).items()})
+    named = (f"{name}^{power}" for name, power in sorted(powers.items()) if power)
+    return "" if "counted" in powers else " ".join(named)

@@ -361,7 +361,7 @@ def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     file = f"{tmp_path}/gone.jsonl"
-    assert refusal(file).startswith(f"{file}: no such file; data is a JSONL or parquet file")
+    assert refusal(file).startswith(f"{file}: no such file; data is a JSONL, JSON, CSV or parquet file")
     assert refusal("data/gone.parquet").startswith("data/gone.parquet: no such file; data is")
     assert refusal("tiny:dev").startswith("tiny:dev: no such file; data is")
 
@@ -479,8 +479,9 @@ def test_long_prompts_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) 
     problems = [problem("a b c"), problem("a"), problem("a b"), problem("a b c d")]  # 4, 2, 3, 5 tokens
     assert keep_short_prompts(problems, tokenizer, 3) == [(problems[1], [5, 4]), (problems[2], [5, 6, 4])]
     assert "2 of 4 prompts are longer than max_prompt_length 3" in caplog.text
-    with pytest.raises(DataError, match=r"no prompt has at most 1 tokens \(the shortest has 2\)"):
-        keep_short_prompts(problems, tokenizer, 1)
+    # Of 2, 3, 4 and 5 tokens three are above 2; half of the prompts have at most 3.
+    with pytest.raises(DataError, match=r"^3 of 4 prompts .* 2, more .*at most 3 tokens, the longest 5\)"):
+        keep_short_prompts(problems, tokenizer, 2)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -633,7 +634,7 @@ def test_real_data_sets_load_and_verify(name: str, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("content", "found"), [("question,answer\n1 + 1,2\n", "'question,answer'"), ('[\n{"a": 1}\n]\n', r"'\['")]
+    ("content", "found"), [("question,answer\n1 + 1,2\n", "'question,answer'"), ("[1,\n2\n]\n", r"'\[1,'")]
 )
 def test_a_table_or_a_list_in_place_of_lines_is_shown_by_its_first_line(tmp_path, content, found) -> None:
     file = tmp_path / "data.json"

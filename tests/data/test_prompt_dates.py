@@ -55,7 +55,7 @@ def test_the_short_prompts_are_the_same_ones_whatever_the_date_is() -> None:
     for day in ("2026-01-01", "2026-01-28"):
         kept = keep_short_prompts([PROBLEM], tokenizer(dated), length, day)
         assert [len(ids) for _, ids in kept] == [length - 31 + int(day[-2:])]
-        with pytest.raises(DataError, match="the shortest"):
+        with pytest.raises(DataError, match="more than half of the data"):
             keep_short_prompts([PROBLEM], tokenizer(dated), length - 1, day)
 
 

@@ -4,6 +4,7 @@ import copy
 import re
 
 import pytest
+import torch
 from deepspeed.runtime import constants
 from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
@@ -29,6 +30,7 @@ def test_numbers_of_a_file_are_replaced_by_the_runs():
         fp16={"enabled": True, "loss_scale": 128},
         bf16={"enabled": True},
         data_types={"grad_accum_dtype": "bf16", "param_dtype": "bf16"},
+        communication_data_type="bf16",
     )
     set_mathematics(found, CONFIG)
     del found["zero_optimization"]
@@ -39,6 +41,7 @@ def test_numbers_of_a_file_are_replaced_by_the_runs():
         "gradient_clipping": 0.5,
         "bf16": {"enabled": False},
         "data_types": {"grad_accum_dtype": "fp32"},
+        "communication_data_type": "fp32",
     }
 
 
@@ -50,7 +53,7 @@ def test_each_key_of_deepspeed_is_kept_set_or_refused():
         for key, value in vars(constants).items()
         if isinstance(value, str) and re.fullmatch("[a-z0-9_]+", value)
     }
-    assert {"prescale_gradients", "communication_data_type", "gradient_allreduce_op", "optimizer"} <= names
+    assert {"prescale_gradients", "gradient_predivide_factor", "gradient_allreduce_op", "optimizer"} <= names
     for name in names - KEPT - SET_HERE - {"zero_optimization"}:
         with pytest.raises(ConfigError, match=f"sets {name}, which may change"):
             set_mathematics(settings(**{name: {"enabled": True, "x": 2}}), CONFIG)
@@ -75,7 +78,6 @@ def test_each_key_of_zero_is_kept_or_refused():
     [
         {"prescale_gradients": False},
         {"gradient_predivide_factor": 1.0},
-        {"communication_data_type": None},
         {"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}}},
         {"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}}},
         {"torch_autocast": {"enabled": False, "dtype": "bfloat16"}},
@@ -94,7 +96,6 @@ def test_what_is_off_or_left_to_others_is_dropped(keys):
         ({"optimizer": {"type": "Adam", "params": {"lr": 1e-3}}}, "optimizer"),
         ({"gradient_predivide_factor": 8.0}, "gradient_predivide_factor"),
         ({"gradient_allreduce_op": "sum"}, "gradient_allreduce_op"),
-        ({"communication_data_type": "fp16"}, "communication_data_type"),
         ({"compile": {"deepcompile": True}}, "compile"),
     ],
 )
@@ -156,3 +157,15 @@ def test_processes_of_mpi_know_their_rank(monkeypatch):
     accelerator._prepare_environment(on_gpu=False)
     environ = accelerator.os.environ
     assert (environ["RANK"], environ["WORLD_SIZE"], environ["LOCAL_RANK"]) == ("1", "2", "1")
+
+
+@pytest.mark.parametrize("name", ["", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_segments_of_gpu_memory_grow_where_nothing_else_is_set(monkeypatch, name):
+    told = []
+    monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", told.append)
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
+        monkeypatch.delenv(variable, raising=False)
+    if name:
+        monkeypatch.setenv(name, "max_split_size_mb:512")
+    accelerator._prepare_gpu()
+    assert told == ([] if name else ["expandable_segments:True"])

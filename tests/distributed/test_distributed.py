@@ -9,7 +9,9 @@ import json
 import pytest
 import torch
 
+from dapo_ref import plan
 from dapo_ref.config import Config
+from dapo_ref.policy.pretrained import load_hf_config
 from tests.support import reference
 from tests.support.helpers import (
     ROOT,
@@ -53,6 +55,11 @@ ALL_KEYS = {
     "overlong_filtering": True,
     "tokens_per_microbatch": 60,
 }
+SIZES = {
+    "wide_bf16": {"hidden_size": 128},
+    "deep_bf16": {"num_hidden_layers": 6, "hidden_size": 64},
+    "wide_fp32": {"intermediate_size": 512},
+}
 BUDGETS = {1: 10_000, 2: 350, 5: 110}  # micro-batches in one process: tokens_per_microbatch
 
 
@@ -93,6 +100,10 @@ def scenarios(work):
     for precision in ("fp32", "bf16"):
         settings = base | {"precision": precision, "responses_per_update": 8}
         found[f"poisoned_{precision}"] = {"config": settings, "shape": RAGGED, "poisoned": True}
+    for name, size in SIZES.items():
+        model = str(save_model(work / f"model_{name}", random_llama(**size)))
+        settings = base | {"model": model, "precision": name[-4:], "responses_per_update": 8}
+        found[f"looked_into_{name}"] = {"config": settings, "shape": RAGGED, "bucket": 4096, "look": True}
     one = base | {"prompts_per_step": 1, "group_size": 2, "responses_per_update": 2}
     # Two responses of which one is truncated and filtered out, and each process gets one of them.
     found["only_padding"] = {"config": one | {"overlong_filtering": True}, "shape": [[9, 4]]}
@@ -146,7 +157,9 @@ def test_two_processes_report_the_metrics_of_one(outcomes, name):
     one, two = (outcomes[1][name][n]["result"]["record"] for n in (1, 2))
     assert one.keys() == two.keys()
     for key in one:
-        if not key.startswith(("time/", "memory/")):
+        if one[key] is None:
+            assert two[key] is None, key
+        elif not key.startswith(("time/", "memory/")):
             assert two[key] == pytest.approx(one[key], rel=1e-5, abs=1e-7), key
     assert one["grad_norm"] > 0
 
@@ -271,3 +284,25 @@ def test_ratio_is_one_where_old_logprobs_come_from_the_same_weights(outcomes):
         assert still["policy/ratio_max"] == pytest.approx(1.0, abs=1e-5)
         assert still["policy/clip_frac_low"] == still["policy/clip_frac_high"] == 0
         assert moved["policy/ratio_max"] > 1.01
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("name", SIZES)
+def test_states_are_as_large_as_planned(monkeypatch, outcomes, name, processes):
+    """Within 10 %, and in the second update, when there are Adam's moments, its gradients once more."""
+    monkeypatch.setattr(plan, "BUCKET_ELEMENTS", 4096)
+    settings, found = outcomes
+    result = found[f"looked_into_{name}"][processes]["result"]
+    shape = plan.shape_of(load_hf_config(settings[f"looked_into_{name}"]["config"]["model"]))
+    states = plan.state_bytes(shape, processes, name[-4:])
+    assert result["bytes"] == pytest.approx(states, rel=0.1)
+    assert result["bytes_in_step"] == pytest.approx(states + 4 * shape.parameters / processes, rel=0.1)
+
+
+def test_gradients_of_bf16_weights_are_summed_over_the_processes_in_fp32(outcomes):
+    """Each process has one micro-batch, whose gradient has the 8 significant bits of bf16; the mean of two of
+    those has more, unless it was rounded to bf16 on the way."""
+    for processes, rounded in ((1, True), (2, False)):
+        gradients = outcomes[1]["looked_into_wide_bf16"][processes]["result"]["gradients"]
+        weight = gradients["model.model.layers.0.mlp.up_proj.weight"]
+        assert torch.equal(weight.bfloat16().float(), weight) == rounded

@@ -136,6 +136,47 @@ def test_a_missing_compiler_is_named_before_anything_is_built(folder, builder, m
     assert builder.found == [False]
 
 
+def test_missing_headers_of_python_are_named(folder, builder, monkeypatch, tmp_path):
+    monkeypatch.setattr(native_build.sysconfig, "get_path", lambda name: str(tmp_path / name))
+    with pytest.raises(ConfigError, match=rf"no headers of Python \({tmp_path}/include/Python.h\): install"):
+        native_build.load(builder, folder)
+    assert builder.found == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(folder, builder):
+    (folder / "file").touch()
+    with pytest.raises(ConfigError, match=r"no place for it: .*Not a directory; .*TORCH_EXTENSIONS_DIR"):
+        native_build.load(builder, folder / "file" / "some op")
+    assert builder.found == []
+
+
+def test_what_does_not_compile_is_one_line(folder, builder):
+    def load(verbose):
+        raise RuntimeError(
+            "Error building extension 'some op'\n[1/2] c++ …\nshm.cpp:3: error: no such type\n"
+        )
+
+    builder.load = load
+    with pytest.raises(
+        ConfigError, match=r"some op does not compile: shm\.cpp:3: error: no such type; `ninja -C"
+    ):
+        native_build.load(builder, folder)
+
+
+def test_a_run_asks_for_the_compiler_before_it_loads_anything(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(native_build.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="deepspeed_shm_comm has to be compiled once"):
+        native_build.require_compiler()
+    (tmp_path / "deepspeed_shm_comm").mkdir()
+    (tmp_path / "deepspeed_shm_comm" / "deepspeed_shm_comm.so").touch()
+    native_build.require_compiler()
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "cpu")
+    with pytest.raises(ConfigError, match="cpu_adam has to be compiled once"):
+        native_build.require_compiler()
+
+
 def test_the_folder_is_of_these_versions_and_ours(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = native_build.default_folder()

@@ -3,6 +3,7 @@ installed."""
 
 import importlib.util
 import json
+import sys
 
 import pytest
 from accelerate import Accelerator
@@ -37,6 +38,17 @@ def test_what_is_not_installed_is_one_line(monkeypatch, name):
     with pytest.raises(ConfigError, match=f"tracker: {name} is not installed: `pip install {name}`"):
         tracking.require_tracker(Config(tracker=name))
     tracking.require_tracker(Config())
+
+
+def test_a_folder_of_the_trackers_name_is_no_package(monkeypatch, tmp_path):
+    """Such as wandb leaves where it was used once."""
+    (tmp_path / "wandb").mkdir()
+    for name in [n for n in sys.modules if n.split(".")[0] == "wandb"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    with pytest.raises(ConfigError, match="wandb is not installed: `pip install wandb`"):
+        tracking.require_tracker(Config(tracker="wandb"))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="no TensorBoard")

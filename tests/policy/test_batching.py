@@ -124,9 +124,11 @@ def test_what_runs_at_the_same_time_is_of_about_the_same_length():
 
 
 @layouts
-def test_rows_of_a_micro_batch_carry_their_own_values(packed):
+@pytest.mark.parametrize("beginning", [[], [9] * 16], ids=["", "shared beginning"])
+def test_rows_of_a_micro_batch_carry_their_own_values(beginning, packed):
     batch = filled_batch(random_groups([[4, 1, 3], [2, 6, 5]]))
-    for micro in microbatches(batch, range(6), 30, 1, 0, packed):
+    batch.prompt_ids[:] = [beginning + ids for ids in batch.prompt_ids]
+    for micro in microbatches(batch, range(6), 30 + len(beginning), 1, 0, packed):
         ids, positions = micro.input_ids.flatten(), micro.position_ids.flatten()
         for i, row in enumerate(micro.rows):
             prompt, response = batch.prompt_ids[row], batch.response_ids[row]

@@ -116,16 +116,17 @@ def test_no_tokens_give_zero_gradients_and_keep_the_graph():
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize("own_head", [True, False], ids=["own head", "head in chunks"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_policy_equals_one_row_at_a_time(packed, tied, temperature):
+def test_policy_equals_one_row_at_a_time(packed, own_head, tied, temperature):
     model = random_llama(tied)
     batch = filled_batch(GROUPS)
     rows = range(len(batch))
     expected = [
         reference_logprobs(model, batch.prompt_ids[r], batch.response_ids[r], temperature) for r in rows
     ]
-    policy = Policy(model, packed)
+    policy = Policy(model, packed, own_head)
     for micro in microbatches(batch, list(rows), 60, 1, 0, packed):
         with torch.no_grad():
             logp, entropy = policy(micro, temperature)

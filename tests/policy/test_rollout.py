@@ -9,7 +9,8 @@ from transformers import GenerationConfig
 from dapo_ref.config import Config
 from dapo_ref.data import Problem
 from dapo_ref.errors import ConfigError
-from dapo_ref.policy import rollout
+from dapo_ref.policy import columns, rollout
+from dapo_ref.policy.kv_cache import RoomyLayer
 from dapo_ref.policy.rollout import cut_at_end, end_token_ids, generation_config, sample_groups
 from tests.support.helpers import (
     END,
@@ -55,7 +56,7 @@ def test_sampled_distribution_is_the_trained_one(monkeypatch, temperature, capac
 def test_segments_and_refills_give_the_tokens_of_an_uninterrupted_generate(
     monkeypatch, capacity, ended_share, shared
 ):
-    monkeypatch.setattr(rollout, "ENDED_SHARE", ended_share)
+    monkeypatch.setattr(columns, "ENDED_SHARE", ended_share)
     model = ending_llama()
     prompts = [
         (Problem((), "0", f"test#{i}"), [*range(1, 1 + shared), *range(10, 10 + 3 * i % 11)])
@@ -89,6 +90,94 @@ def test_continuous_batching_samples_the_trained_distribution(monkeypatch, tempe
             logits = model(ids).logits[0, len(group.prompt_ids) - 1 : -1] / temperature
             for expected in logits.softmax(dim=-1):
                 assert float((sampled - expected).abs().amax(dim=1).min()) < 1e-5
+
+
+def held_of_needed(layers):
+    """Bytes that the layers keep from being freed, over those of the keys and values that they show."""
+    shown = [x for layer in layers for x in (layer.keys, layer.values)]
+    kept = [x for layer in layers for x in (*(layer._room or ()), layer.keys, layer.values)]
+    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in kept if x is not None}
+    return sum(storages.values()) / sum(x.nbytes for x in shown if x is not None)
+
+
+def test_the_cache_is_never_held_twice(monkeypatch):
+    """Prompts of 295 to 305 tokens: a row has at least 294 columns, and the room to come is an eighth, or 32
+    columns where that is more: at most 32 / 294 = 0.11 of what is needed."""
+    points: dict[str, list[float]] = {}
+    freed = []
+
+    def observe(name):
+        real = getattr(rollout, name)
+
+        def observed(*args):
+            rows = real(*args)
+            points.setdefault(name, []).append(held_of_needed(rows.cache.layers))
+            if name == "merge":
+                freed.extend(layer.keys is None and layer.values is None for layer in args[1].cache.layers)
+            return rows
+
+        monkeypatch.setattr(rollout, name, observed)
+
+    observe("select")
+    observe("merge")
+    model = ending_llama()
+    each_token, fill = rollout._Sampler._generate, rollout._Sampler._fill
+
+    def generate(self, *args, **kwargs):
+        on_token = self.on_token
+        self.on_token = lambda: points.setdefault("token", []).append(held_of_needed(kwargs["cache"].layers))
+        points.setdefault("start", []).append(held_of_needed(kwargs["cache"].layers))
+        output = each_token(self, *args, **kwargs)
+        self.on_token = on_token
+        return output
+
+    monkeypatch.setattr(rollout._Sampler, "_generate", generate)
+    monkeypatch.setattr(
+        rollout._Sampler,
+        "_fill",
+        lambda self, cache, *args: (
+            fill(self, cache, *args),
+            points.setdefault("prefill", []).append(held_of_needed(cache.layers)),
+        ),
+    )
+    beginning = [3 + i % 20 for i in range(290)]
+    prompts = [(Problem((), "0", f"test#{i}"), [*beginning, *range(10, 15 + 3 * i % 11)]) for i in range(9)]
+    sampling = dataclasses.replace(
+        SAMPLING, temperature=1e-4, group_size=2, rollout_batch_size=8, max_response_length=25
+    )
+    sample_groups(model, char_tokenizer(), prompts, sampling, [END])
+    assert {name: round(max(found), 3) for name, found in points.items() if max(found) >= 1.2} == {}
+    assert all(len(points[name]) > 1 for name in ("select", "merge", "token", "start", "prefill"))
+    assert freed
+    assert all(freed)
+
+
+def test_rows_that_leave_or_join_leave_nothing_behind():
+    """8 columns with room for more; of two rows one stays, without its first 5 columns; one joins it."""
+    layer, other = RoomyLayer(), RoomyLayer()
+    for part in torch.arange(16.0).view(2, 1, 8, 1).split([7, 1], dim=2):
+        layer.update(part, -part)
+    assert held_of_needed([layer]) > 4  # room for 32 columns
+    layer.take(torch.tensor([1]), 5)
+    assert layer.keys.flatten().tolist() == [13.0, 14.0, 15.0]
+    assert held_of_needed([layer]) == 1
+    layer.update(torch.full((1, 1, 1, 1), 16.0), torch.full((1, 1, 1, 1), -16.0))
+    other.update(torch.full((1, 1, 1, 1), 5.0), torch.full((1, 1, 1, 1), -5.0))
+    layer.join(other, 1, 5)
+    assert layer.values.flatten().tolist() == [0.0, -13.0, -14.0, -15.0, -16.0, 0.0, 0.0, 0.0, 0.0, -5.0]
+    assert held_of_needed([layer]) == 1
+    layer.batch_select_indices(torch.tensor([1, 1]))
+    assert layer.keys[..., -1, 0].flatten().tolist() == [5.0, 5.0]
+
+
+def test_the_room_of_a_wide_cache_grows_by_an_eighth():
+    layer = RoomyLayer()
+    layer.update(torch.zeros(1, 1, 800, 2), torch.zeros(1, 1, 800, 2))
+    layer.update(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2))
+    assert layer._room is not None
+    assert layer._room[0].shape[2] == 801 + 100
+    assert layer.keys is not None
+    assert layer.keys[0, 0, :, 0].tolist() == [0.0] * 800 + [1.0]
 
 
 def test_continuous_batching_gives_the_tokens_of_an_uninterrupted_generate():

@@ -86,6 +86,8 @@ def test_processes_batch_sizes_and_stops_change_no_response(tasks, tmp_path):
         assert said(run(tasks, Output(tmp_path / f"b{size}"), rollout_batch_size=size)) == expected
     halves = [run(tasks, Output(tmp_path / "c"), process=Process(rank, 2)) for rank in (0, 1)]
     assert all(halves)
+    assert sum(map(len, halves)) == len(expected)  # nothing twice
+    assert sum(map(len, halves)) == len(expected)
     assert said(in_order(halves[1] + halves[0] + halves[1], tasks)) == expected
     # Stopped after the first two parts, the second of them half written.
     output = Output(tmp_path / "d")
@@ -192,6 +194,16 @@ def test_output_is_written_whole_and_not_over_other_results(tasks, tmp_path):
 
 
 # --- Options and models -------------------------------------------------------------------------------------
+
+
+def test_an_output_that_is_a_file_or_inside_a_model_is_refused(tmp_path):
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"output: .*config\.json is a file; name a folder"):
+        Output(tmp_path / "config.json").open({})
+    with pytest.raises(ConfigError, match=rf"lies inside the model {tmp_path}: choose a folder elsewhere"):
+        Output(tmp_path / "evaluation").open({})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "tokenizer.json"]
 
 
 def test_defaults_are_the_papers():
@@ -353,6 +365,7 @@ def test_problems_that_are_too_long_are_not_asked_and_count_as_wrong(tmp_path):
     rows = run(tasks, Output(tmp_path / "a"))
     assert [(row["problem"], row["sample"]) for row in rows] == [(i, g) for i in range(4) for g in range(4)]
     assert [row["length"] > 0 for row in rows] == [True] * 4 + [False] * 4 + [True] * 4 + [False] * 4
+    assert [task.problem for part in chunks(tasks, config.sampling) for task in part] == [0, 2]
     assert rows[4]["prompt"] == "<|bos|>" + "1" * 99 + "\n"
     for row in rows[:4] + rows[8:12]:
         row["correct"] = True

@@ -1,6 +1,7 @@
 """The exported model: the trained weights and buffers, and every other file as the source has it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DeepseekV3Config, 
 
 import train
 from dapo_ref.config import Config
+from dapo_ref.data import Problem, encode_prompt
 from dapo_ref.errors import ConfigError
 from dapo_ref.run.folder import RunFolder
-from tests.support.helpers import SMALL_MODEL, char_tokenizer, launch, random_llama, save_model
+from tests.support.helpers import SMALL_MODEL, char_tokenizer, greedy, launch, random_llama, save_model
 from tests.support.plain_engine import PlainEngine
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
@@ -52,6 +54,27 @@ def test_the_files_beside_the_weights_are_those_of_the_source(tmp_path: Path, mo
     assert (found / "additional_chat_templates/tools.jinja").read_text(encoding="utf-8") == TEMPLATE
     prompts = json.loads((found / "prompts.json").read_text(encoding="utf-8"))
     assert prompts == {"prompt_template": "Q {question} A", "prompt_date": "2026-12-01"}
+
+
+def test_a_runs_model_chats_with_plain_transformers_as_the_readme_shows(
+    tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The answer is the likeliest one to the prompt that training would make of the question."""
+    run = tmp_path / "run"
+    monkeypatch.setattr(train, "Engine", PlainEngine)
+    settings = [word for word in SETTINGS if not word.startswith("--prompt_template")]
+    train.main([f"--output_dir={run}", *settings, "--prompt_template={question}"])
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from transformers import pipeline\n.*?)```", readme, flags=re.DOTALL)
+    assert code.count('"runs/tiny_cpu/model"') == 1
+    exec(code.replace("runs/tiny_cpu/model", str(run / "model")), {})
+    said = capsys.readouterr().out
+    (question,) = re.findall(r'"content": "(.*?)"', code)
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    prompt = encode_prompt(Problem(({"role": "user", "content": question},), "0", "readme"), tokenizer)
+    model = AutoModelForCausalLM.from_pretrained(run / "model")
+    answer = greedy(model, prompt, 256, [tokenizer.eos_token_id])
+    assert said.endswith(tokenizer.decode(answer, skip_special_tokens=True) + "\n")
 
 
 def test_no_generation_configuration_is_made_up(tmp_path: Path, monkeypatch: Any) -> None:
@@ -102,7 +125,9 @@ def test_buffers_of_the_state_are_exported_too(tmp_path: Path) -> None:
     source = tmp_path / "source"
     model.save_pretrained(source)
     char_tokenizer().save_pretrained(source)
-    arguments = [f"--model={source}", f"--output_dir={tmp_path / 'run'}", "--learning_rate=0", *SETTINGS]
+    (tmp_path / "none.yaml").touch()
+    paths = [f"--config={tmp_path / 'none.yaml'}", f"--model={source}", f"--output_dir={tmp_path / 'run'}"]
+    arguments = [*paths, "--learning_rate=0", *SETTINGS]
     launch(Path("train.py"), *arguments, num_processes=2)
     before = AutoModelForCausalLM.from_pretrained(source).state_dict()
     after = AutoModelForCausalLM.from_pretrained(tmp_path / "run/model").state_dict()

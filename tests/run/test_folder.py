@@ -1,12 +1,14 @@
 """`dapo_ref/run/folder.py`: a run folder is opened once, and nothing in it is overwritten by accident."""
 
 import math
+import os
 
 import pytest
 import torch
 
 from dapo_ref.config import Config, read_config
 from dapo_ref.errors import ConfigError
+from dapo_ref.run import folder as folder_module
 from dapo_ref.run.folder import MAX_BAD_UPDATES, RunFolder
 
 
@@ -20,7 +22,7 @@ def test_a_folder_with_a_run_is_refused_and_left_as_it_was(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.open(Config(seed=1))
     before = folder.config_file.read_text()
-    with pytest.raises(ConfigError, match=r"already holds a run; --resume continues it"):
+    with pytest.raises(ConfigError, match=r"a run; --resume .*--output_dir .*rm -r .*/run\)"):
         folder.open(Config(seed=2))
     assert folder.config_file.read_text() == before
     folder.open(Config(seed=1, resume=True))
@@ -28,7 +30,7 @@ def test_a_folder_with_a_run_is_refused_and_left_as_it_was(tmp_path):
 
 def test_a_folder_with_something_else_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(ConfigError, match="not an empty folder"):
+    with pytest.raises(ConfigError, match=r"not an empty folder, it holds thesis\.tex: choose"):
         RunFolder(tmp_path).open(Config())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -40,8 +42,33 @@ def test_resume_needs_a_run(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written: Not a directory"):
+    with pytest.raises(ConfigError, match=r"cannot be written: .*/file is a file"):
         RunFolder(tmp_path / "file" / "run").open(Config())
+    with pytest.raises(ConfigError, match="file is a file; name a folder"):
+        RunFolder(tmp_path / "file").open(Config())
+
+
+def test_a_folder_that_gives_no_permission_is_said(tmp_path, monkeypatch):
+    """Asked of the nearest folder that exists; nothing is made. Pretended, since root may write anywhere."""
+    asked = []
+    monkeypatch.setattr(folder_module.os, "access", lambda path, mode: asked.append((path, mode)))
+    with pytest.raises(ConfigError, match=f"{tmp_path} gives no permission, or is read-only"):
+        RunFolder(tmp_path / "new" / "run").require_usable(Config())
+    assert asked == [(tmp_path, os.W_OK | os.X_OK)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_inside_a_model_is_refused(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    RunFolder(model / "runs" / "first").require_usable(Config())
+    (model / "config.json").write_text("{}")
+    RunFolder(model / "runs" / "first").require_usable(Config())  # any folder may have a config.json
+    (model / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "tokenizer.json").write_text("{}")  # and a tokenizer alone is no model
+    RunFolder(tmp_path / "run").require_usable(Config())
+    with pytest.raises(ConfigError, match=f"lies inside the model {model}: "):
+        RunFolder(model / "runs" / "first").require_usable(Config())
 
 
 def test_rollouts_and_metrics_are_cut_back_to_a_step(tmp_path):

@@ -8,7 +8,7 @@ GOOD = {
     **{"policy/entropy": 0.3, "sampling/all_correct_frac": 0.5, "sampling/all_wrong_frac": 0.1},
     **{"sampling/groups_qualified": 10, "sampling/groups_generated": 100, "response/truncated_frac": 0.2},
     **{"policy/clip_frac_low": 0.001, "policy/clip_frac_high": 0.0, "grad_norm": 0.5},
-    **{"verdict/timeout_frac": 0.0},
+    **{"verdict/timeout_frac": 0.0, "policy/sampler_gap_mean": 0.05},
 }
 
 
@@ -33,6 +33,7 @@ def test_a_good_run_is_silent():
         ({"response/truncated_frac": 0.21}, 1, "response/truncated_frac"),
         ({"policy/clip_frac_low": 0.0}, 20, "policy/clip_frac_low"),
         ({"verdict/timeout_frac": 0.001}, 1, "verdict/timeout_frac"),
+        ({"policy/sampler_gap_mean": 0.051}, 1, "policy/sampler_gap_mean"),
     ],
 )
 def test_what_goes_wrong_is_said_once(record, step, key):

@@ -31,6 +31,9 @@ LISTED = [
     "policy/clip_frac_low",
     "policy/clip_frac_high",
     "policy/ratio_max",
+    "policy/sampler_gap_mean",
+    "policy/sampler_gap_max",
+    "policy/sampler_gap_kl",
     "sampling/groups_generated",
     "sampling/groups_kept",
     "sampling/all_correct_frac",
@@ -53,8 +56,8 @@ def record_of(metrics):
     return metrics.record(OneProcess(), step=3, updates=7, learning_rate=0.1)
 
 
-def clipping(low=0, high=0, ratio_max=1.0, log_ratio_sum=0.0, dual=0):
-    return Clipping(low, high, ratio_max, log_ratio_sum, dual)
+def clipping(low=0, high=0, ratio_max=1.0, log_ratio_sum=0.0, dual=0, high_prob=(0.0, 0.0)):
+    return Clipping(low, high, ratio_max, log_ratio_sum, dual, *high_prob)
 
 
 def filled_metrics():
@@ -114,8 +117,15 @@ def test_policy_figures_by_hand():
     # Probabilities 1/2 and 1/4 where valid; the third position is padding.
     micro.response_mask = torch.tensor([[True, True, False]])
     micro.old_logprobs = torch.tensor([[0.5, 0.25, 9.0]]).log()
+    # The sampler had log-probabilities 0.02 below and 0.04 above; of the next micro-batch it does not tell.
+    micro.sampler_logprobs = micro.old_logprobs + torch.tensor([[-0.02, 0.04, 9.0]])
+    metrics.add_old_policy(micro, torch.tensor([[0.1, 0.3, 9.0]]))
+    micro.sampler_logprobs = None
     metrics.add_old_policy(micro, torch.tensor([[0.1, 0.3, 9.0]]))
     record = record_of(metrics)
+    assert record["policy/sampler_gap_mean"] == pytest.approx(0.03, rel=1e-5)
+    assert record["policy/sampler_gap_max"] == pytest.approx(0.04, rel=1e-5)
+    assert record["policy/sampler_gap_kl"] == pytest.approx(0.01, rel=1e-5)
     assert record["policy/clip_frac_high"] == pytest.approx(1 / 4)
     assert record["policy/clip_frac_low"] == pytest.approx(1 / 4)
     assert record["policy/ratio_max"] == pytest.approx(1.5)
@@ -189,14 +199,15 @@ def test_losses_and_norms_are_means_over_the_updates_that_were_made():
 
 def test_clip_fractions_add_up_over_micro_batches_by_side():
     metrics = filled_metrics()
-    metrics.add_microbatch(torch.tensor(0.0), clipping(3, 1, 1.25, log_ratio_sum=0.5, dual=2))
-    metrics.add_microbatch(torch.tensor(0.0), clipping(4, 1, 7.5, log_ratio_sum=-2.5, dual=3))
+    metrics.add_microbatch(torch.tensor(0.0), clipping(3, 1, 1.25, 0.5, dual=2, high_prob=(0.75, 0.75)))
+    metrics.add_microbatch(torch.tensor(0.0), clipping(4, 1, 7.5, -2.5, dual=3, high_prob=(0.25, 0.25)))
     metrics.add_microbatch(torch.tensor(0.0), clipping(ratio_max=2.0))
     metrics.end_update(1.0, 20)
     record = record_of(metrics)
     assert (record["policy/clip_frac_low"], record["policy/clip_frac_high"]) == (7 / 20, 2 / 20)
     assert record["policy/clip_frac_dual"] == 5 / 20
     assert record["policy/kl_old"] == -2 / 20
+    assert (record["policy/clip_high_prob"], record["policy/clip_high_prob_max"]) == (1 / 2, 0.75)
     assert record["policy/ratio_max"] == 7.5
 
 
@@ -215,6 +226,7 @@ def test_masked_tokens_are_in_no_figure_of_the_policy():
     record = record_of(metrics)
     assert record["policy/ratio_max"] == 1.0
     assert record["policy/clip_frac_low"] == record["policy/clip_frac_high"] == 0
+    assert record["policy/clip_high_prob"] is record["policy/clip_high_prob_max"] is None  # of no token
     assert record["policy/mean_prob"] == pytest.approx(0.5)
     assert record["policy/entropy"] == pytest.approx(0.25)
 
@@ -249,7 +261,10 @@ def test_sums_and_maxima_are_taken_over_the_processes():
         rank = processes.rank
         metrics = filled_metrics()
         metrics.timers = {"rollout": 1.0 + rank}
-        shares = Clipping(1 + rank, 3 * rank, 2.0 + rank, log_ratio_sum=rank - 4.0, dual=2 + 4 * rank)
+        # Rank 1 alone has tokens clipped high: 3 of them, probabilities 0.5, 0.5 and 0.25.
+        shares = clipping(
+            *(1 + rank, 3 * rank, 2.0 + rank, rank - 4.0, 2 + 4 * rank), high_prob=(1.25 * rank, 0.5 * rank)
+        )
         metrics.add_microbatch(torch.tensor(0.25 + rank), shares)
         metrics.end_update(1.0, 10)
         metrics.sampled_tokens, metrics.entropy, metrics.prob = 4.0, 1.0 + rank, 2.0 + 2 * rank
@@ -259,6 +274,7 @@ def test_sums_and_maxima_are_taken_over_the_processes():
         assert record["loss"] == 0.25 + 1.25
         assert (record["policy/clip_frac_low"], record["policy/clip_frac_high"]) == (3 / 10, 3 / 10)
         assert (record["policy/clip_frac_dual"], record["policy/kl_old"]) == (8 / 10, -7 / 10)
+        assert (record["policy/clip_high_prob"], record["policy/clip_high_prob_max"]) == (1.25 / 3, 0.5)
         assert record["policy/ratio_max"] == 3.0
         assert record["time/rollout_s"] == 2.0
         assert (record["policy/entropy"], record["policy/mean_prob"]) == (3 / 8, 6 / 8)

@@ -4,14 +4,17 @@ Each scenario builds a policy under ZeRO-3, trains one rollout step on a fixed b
 micro-batches, and the main process saves what came out.
 """
 
+import gc
 import json
 import sys
 from pathlib import Path
 
 import torch
 from accelerate.state import AcceleratorState
+from deepspeed.utils import safe_get_full_grad
 
 from dapo_ref.config import Config
+from dapo_ref.distributed import accelerator as accelerator_module
 from dapo_ref.distributed import engine as engine_module
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome
@@ -93,17 +96,61 @@ def check_rollouts(engine: Engine, config: Config) -> dict:
     }
 
 
+def storages() -> dict[int, torch.UntypedStorage]:
+    """All that tensors of this process hold, by address."""
+    found = [x.untyped_storage() for x in gc.get_objects() if isinstance(x, torch.Tensor)]
+    return {storage.data_ptr(): storage for storage in found if storage.device.type == "cpu"}
+
+
+class Bytes:
+    """What this process holds beside what it held when this began."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._before = storages()  # kept, so that no address is used again
+
+    def __call__(self) -> int:
+        gc.collect()
+        now = storages()
+        return sum(now[address].nbytes() for address in now.keys() - self._before.keys())
+
+
+def look_into_the_step(engine: Engine, held: Bytes, found: dict) -> None:
+    """Has the next update write down its gradients, and the bytes held when Adam computes."""
+    step = engine.step
+
+    def observed(learning_rate: float) -> float:
+        gradients = {n: safe_get_full_grad(p) for n, p in engine.policy.named_parameters()}
+        found["gradients"] = {name: value.clone() for name, value in gradients.items()}
+        del gradients
+        return step(learning_rate)
+
+    engine.step = observed
+    adam = engine._zero.optimizer.optimizer
+    adam.register_step_pre_hook(lambda *_: found.update(bytes_in_step=held() - copies(found)))
+
+
+def copies(found: dict) -> int:
+    return sum(value.nbytes for value in found["gradients"].values())
+
+
 def main(work: Path) -> None:
     scenarios = json.loads((work / "scenarios.json").read_text())
     for name, scenario in scenarios.items():
         AcceleratorState._reset_state(reset_partial_state=True)
         config = Config(**scenario["config"], output_dir=str(work / "runs" / name))
         engine_module.GATHER_ELEMENTS = scenario.get("gather", 2**28)
+        accelerator_module.REDUCE_BUCKET_ELEMENTS = scenario.get("bucket", 2**25)
+        held, found = Bytes(), {}
         engine = Engine(config)
+        if scenario.get("look"):
+            look_into_the_step(engine, held, found)
         result = {"rank": engine.gather([engine.rank]), "world": engine.world_size}
         if scenario.get("rollouts"):
             result |= check_rollouts(engine, config)
         result["record"] = train_once(engine, config, scenario["shape"], scenario.get("poisoned", False))
+        if scenario.get("look"):
+            result |= found | {"bytes": held() - copies(found)}
         state = full_state(engine)
         if engine.is_main:
             torch.save({"result": result, "state": state}, work / f"{name}.{engine.world_size}.pt")

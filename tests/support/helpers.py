@@ -167,9 +167,9 @@ def sample_with_logprobs(
     recorder, segments = MultinomialRecorder(), []
     segment = rollout._Sampler._segment
 
-    def recorded(self: Any, rows: Any) -> Any:
+    def recorded(self: Any, rows: Any, *args: Any) -> Any:
         index, first = list(rows.index), len(recorder.probs)
-        result = segment(self, rows)
+        result = segment(self, rows, *args)
         segments.append((index, recorder.probs[first:]))
         return result
 

@@ -145,6 +145,26 @@ def cispo_objective(groups: list[Group], eps_low: float, eps_high: float) -> flo
     return total / tokens
 
 
+def truncated_weight(response: Response, t: int, cap: float) -> float:
+    """min(π_old / π_sampler, C); the response's `logprobs` are π_old's, its `old_logprobs` the sampler's."""
+    return min(math.exp(response.logprobs[t]) / math.exp(response.old_logprobs[t]), cap)
+
+
+def truncated_objective(groups: list[Group], sampler: float, cap: float, low: float, high: float) -> float:
+    """Eq. 12 with each term times min(π_old / π_sampler, C); the sampler had each token `sampler` nats
+    likelier than π_old."""
+    total = 0.0
+    tokens = 0
+    for group in groups:
+        for response in group:
+            for t in range(len(response.logprobs)):
+                old = math.exp(response.old_logprobs[t])
+                weight = min(old / math.exp(response.old_logprobs[t] + sampler), cap)
+                total += weight * _term(response, t, low, high)
+                tokens += 1
+    return total / tokens
+
+
 def eq12_objective(groups: list[Group], eps_low: float, eps_high: float) -> float:
     """Eq. 12 over the tokens of the mini-batch: every token of every group has the same weight (D1)."""
     total = 0.0

@@ -114,6 +114,9 @@ class ThreadProcesses(OneProcess):
     def max(self, values: Sequence[float]) -> list[float]:
         return [max(column) for column in zip(*self._everyone.exchange(self.rank, values), strict=True)]
 
+    def barrier(self) -> None:
+        self._everyone.exchange(self.rank, None)
+
     def seed(self, *key: int) -> None:
         self.seeds.append(key)  # the generator is the same for all threads
 

@@ -4,10 +4,9 @@ from fractions import Fraction
 
 import pytest
 
-from dapo_ref.verifier.cursor import number
 from dapo_ref.verifier.exact import Evaluator
 from dapo_ref.verifier.parse import parse
-from dapo_ref.verifier.tokens import tokenize
+from dapo_ref.verifier.tokens import number, tokenize
 from dapo_ref.verifier.tree import Node, num, relation
 from dapo_ref.verifier.verdict import (
     MAX_CHARS,
@@ -152,7 +151,9 @@ def test_structures() -> None:
         *(
             ("2s", "second^1"),
             ("2 N", "N^1"),
-            ("\\$2", "dollar"),
+            ("\\$2", "dollar^1"),
+            ("€2", "euro^1"),
+            ("2 usd", "dollar^1"),
             ("2 dollars", "dollar^1"),
             ('2"', "inch^1"),
         ),

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -12,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dapo_ref.verifier import Status, VerifierPool, is_equivalent, judge, judging
+from dapo_ref.verifier import Status, VerifierPool, is_equivalent, judge
 from dapo_ref.verifier import pool as pool_module
-from dapo_ref.verifier.worker import receive_message, send_message
+from dapo_ref.verifier import workers as workers_module
 
 ROOT = str(Path(__file__).resolve().parents[2])
 PATIENCE = 60.0  # seconds, far beyond what a busy machine needs
@@ -81,7 +80,7 @@ def test_equal_tasks_are_done_once(pool: VerifierPool) -> None:
     assert len(pool._pending) <= 1
     assert all(pool.result(ticket).correct for ticket in tickets)
     assert sum(worker.tasks_done for worker in pool._running) == 1
-    assert not pool._waiting
+    assert not pool._pending
     assert all(worker.task is None for worker in pool._running)
 
 
@@ -119,19 +118,19 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pool_module, "_LAUNCH", "raise SystemExit(3)")
     with VerifierPool(workers=1) as pool, pytest.raises(RuntimeError, match="cannot be started"):
         pool.judge_many([symbolic_pair(2)])
-    assert pool.counts["died"] == pool_module.MAX_FAILED_STARTS
+    assert pool.counts["died"] == workers_module.MAX_FAILED_STARTS
 
 
 def test_a_busy_worker_without_a_parent_ends_by_its_own_alarm() -> None:
-    """The far end of the socket never asks again: only the alarm can end a computation under way."""
+    """Its output is never read and its input never ends: only the alarm can end a computation under way."""
     stuck = "from dapo_ref.verifier import decide, worker; import time; worker.ALARM_AFTER_S = 0.2; "
-    stuck += "worker._WARM_UP = (); decide.compare = lambda *a, **k: time.sleep(600); "
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        code = f"{stuck} worker.main({theirs.fileno()}, 1024, 0.1)"
-        process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, pass_fds=[theirs.fileno()])
-        assert receive_message(ours) == "ready"
-        send_message(ours, ["1", "1"])
+    stuck += "worker._WARM_UP = (); decide.compare = lambda *a, **k: time.sleep(600); worker.main(1024, 0.1)"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", stuck], cwd=ROOT, text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        print('["1", "1"]', file=process.stdin, flush=True)
         assert process.wait(PATIENCE) == -signal.SIGALRM
 
 
@@ -139,13 +138,13 @@ def test_the_shared_worker_of_judge_is_not_used_after_a_fork() -> None:
     assert is_equivalent("\\sqrt{8}", "2\\sqrt{2}")
     pid = os.fork()
     if not pid:
-        os._exit(0 if is_equivalent("\\sqrt{27}", "3\\sqrt{3}") and len(judging._shared) == 2 else 1)
+        os._exit(0 if is_equivalent("\\sqrt{27}", "3\\sqrt{3}") and len(pool_module._shared) == 2 else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert is_equivalent("\\sqrt{12}", "2\\sqrt{3}")
 
 
 def test_recycling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "TASKS_PER_WORKER", 3)
+    monkeypatch.setattr(workers_module, "TASKS_PER_WORKER", 3)
     with VerifierPool(workers=1, timeout_s=PATIENCE) as pool:
         pids = set()
         for k in range(2, 12):
