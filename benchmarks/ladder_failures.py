@@ -194,5 +194,6 @@ def report(results: Path, output: Path) -> None:
     text = table(runs)
     (output / "failures.md").write_text(text, encoding="utf-8")
     halves = {name: {seed: cut(run) for seed, run in of.items()} for name, of in runs.items()}
-    draw(halves, output, FIGURES, LABELS)
+    made = {file: f for file, f in FIGURES.items() if runs.keys() & set(f[0]) - {NAIVE, DAPO}}
+    draw(halves, output, made, LABELS)
     print(text)

@@ -42,6 +42,8 @@ PAIRS = [
 ]
 """(with, without): the five steps of Table 1, the whole of it, and DAPO against itself less one technique."""
 
+CHECKPOINT_EVERY = 10
+"""Rollout steps, in `configs/columns_cpu.yaml`."""
 STEPS_READ = (20, 40, 100)
 """Rollout steps of 16 updates: 320, 640 and 1,600 updates. Counted in steps, since an update whose responses
 are all filtered is not made."""
@@ -49,10 +51,12 @@ TOKENS = (100_000, 200_000, 400_000)
 
 
 def read(results: Path) -> Runs:
-    """All finished runs of a folder."""
+    """All finished runs of a folder. One that was interrupted has a checkpoint more, which is left out: it is
+    not among those of the others."""
     runs: Runs = {}
     for file in sorted(results.glob("*_seed*.json")):
         run = json.loads(file.read_text(encoding="utf-8"))
+        run["heldout"] = [point for point in run["heldout"] if point["step"] % CHECKPOINT_EVERY == 0]
         runs.setdefault(run["condition"], {})[run["seed"]] = run
     return runs
 

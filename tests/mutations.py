@@ -200,8 +200,13 @@ TESTS = {
     "coming_from.py": ["tests/test_coming_from.py"],
     "own_reward.py": ["tests/test_own_reward.py"],
     "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
+    "data/survey.py": ["tests/data/test_survey.py"],
     "data/mixture.py": ["tests/data/test_layouts.py"],
-    "data/problems.py": ["tests/data/test_layouts.py", "tests/test_own_reward.py"],
+    "data/problems.py": [
+        "tests/data/test_layouts.py",
+        "tests/data/test_survey.py",
+        "tests/test_own_reward.py",
+    ],
     "layout.py": ["tests/data/test_layouts.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
@@ -2025,14 +2030,29 @@ MUTATIONS = {
         Mutation("no patterns", "fnmatchcase(key, row)", "key == row"),
         Mutation("keys that a command lacks", 'set(ours.split(", ")) <= set(known)', "True"),
     ],
+    "data/survey.py": [
+        Mutation("rows that fall out one by one", "return re.split(r", "return why or re.split(r"),
+        Mutation("references that do not verify written", "if id(problem) not in bad]", "if True]"),
+        Mutation(
+            "overlap to the letter", "return re.sub(r", "return problem.messages[-1]['content'] or re.sub(r"
+        ),
+        Mutation("chat data flattened", "if not rest and first", "if True or first"),
+        Mutation("special tokens as text", "if is_special:", "if False:"),
+    ],
     "data/mixture.py": [
         Mutation("weights that do not fit", "len(weights) != len(sources) or min", "min"),
-        Mutation("no weights", "    if weights:\n        parts", "    if False:\n        parts"),
-        Mutation("problems left out", "max(len(part) / weight for", "min(len(part) / weight for"),
+        Mutation(
+            "weights of sources ignored", "    if weights:\n        parts", "    if False:\n        parts"
+        ),
+        Mutation("the smallest share decides", "max(len(part) / weight for", "min(len(part) / weight for"),
         Mutation("repeats of another source", "if repr(problem.messages) not in seen", "if True"),
         Mutation("a comma in a name", "if Path(text).exists():", "if False:"),
     ],
     "data/problems.py": [
+        Mutation(
+            "the first unusable row is raised", "            if faults is None:\n", "            if True:\n"
+        ),
+        Mutation("four words are prose", "[^\\W\\d_]+){4}", "[^\\W\\d_]+){2}"),
         Mutation("the first match", "    return found[-1]\n", "    return found[0]\n"),
         Mutation("fields always", "    if not layout.keep_fields:\n        return {}\n", ""),
         Mutation(

@@ -98,6 +98,7 @@ def test_report_of_the_failures_takes_the_ladders_runs_of_their_seeds_only(tmp_p
     pytest.importorskip("matplotlib")
     for name, seed, last in (("1_naive_grpo", 1, 0.8), ("1_naive_grpo", 2, 0.0), ("fast_naive", 1, 0.3)):
         result = run(name, seed, [0.2, 0.4, 0.8, last, 0.9])  # step 50 is half-way from 40 to 60
+        result["heldout"].insert(3, {**result["heldout"][2], "step": 47, "avg": 0.0})  # of an interruption
         keys = [*ladder.KEPT, "way/careful", "way/guess"]
         result["curves"] = {key: [0.1] * 100 for key in keys}
         ladder.result_file(tmp_path, name, seed).write_text(ladder.json.dumps(result))
@@ -105,3 +106,4 @@ def test_report_of_the_failures_takes_the_ladders_runs_of_their_seeds_only(tmp_p
     text = (tmp_path / "out" / "failures.md").read_text()
     assert "| F1 | learning rate 1e-3 less naive GRPO | 1 | < 0 | -0.250 | too few seeds |" in text
     assert (tmp_path / "out" / "failures_fast.png").stat().st_size > 10_000
+    assert not (tmp_path / "out" / "failures_dapo.png").exists()

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from dapo_ref.data.sources import Addressed, Row, read_rows, require_layout
 from dapo_ref.errors import DataError
@@ -51,6 +51,7 @@ class Counts:
         unasked: problems of the chat format whose prompt asks for neither `Answer:` nor a box.
         times: how often each problem stands there, if all stand there equally often; else 0. 32 in the
             published AIME 2024.
+        sentences: references that look like prose, if references are checked.
     """
 
     rows: int = 0
@@ -59,6 +60,14 @@ class Counts:
     first_conflict: str = ""
     unasked: int = 0
     times: int = 0
+    sentences: int = 0
+
+
+class Fault(NamedTuple):
+    """A row that cannot be used."""
+
+    address: str
+    why: str
 
 
 def load_problems(
@@ -98,6 +107,13 @@ def report(source: str, problems: Sequence[Problem], counts: Counts) -> None:
             counts.conflicts,
             counts.first_conflict,
         )
+    if counts.sentences:
+        log.warning(
+            "%s: %d references look like sentences, which a response would have to repeat; answer_pattern "
+            "picks the answer out of them, `python -m dapo_ref.data` shows them",
+            source,
+            counts.sentences,
+        )
     if counts.unasked:
         log.warning(
             "%s: %d prompts in chat format ask for no last line `Answer: …`, which the verifier reads",
@@ -106,17 +122,33 @@ def report(source: str, problems: Sequence[Problem], counts: Counts) -> None:
         )
 
 
+def is_sentence(reference: str) -> bool:
+    """Whether a reference looks like prose: five words in a row, which would be compared one by one."""
+    return re.search(r"(?<![\\\w])[^\W\d_]+(?:[ ,;:]+[^\W\d_]+){4}", reference) is not None
+
+
 def read_problems(
-    source: str, prompt_template: str, check_references: bool = True, layout: Layout = DEFAULT
+    source: str,
+    prompt_template: str,
+    check_references: bool = True,
+    layout: Layout = DEFAULT,
+    faults: list[Fault] | None = None,
 ) -> tuple[list[Problem], Counts]:
-    """As `load_problems`, with the counts returned instead of logged."""
+    """As `load_problems`, with the counts returned instead of logged.
+
+    Args:
+        faults: rows that cannot be used are put here and left out; without it the first one is raised.
+    """
     if "{question}" not in prompt_template:
         raise DataError(f"prompt_template must contain {{question}}, got {prompt_template!r}")
-    problems, counts = _without_repeats(read_rows(source, layout), prompt_template, layout)
+    problems, counts = _without_repeats(read_rows(source, layout), prompt_template, layout, faults)
+    if not problems and faults:
+        raise DataError(f"{faults[0].address}: {faults[0].why}; no row of {source} can be used")
     if not problems:
         raise DataError(f"{source}: no problems: the data set is empty")
     if check_references and not layout.keep_fields:
         _check_references(source, problems)
+        counts.sentences = sum(is_sentence(problem.reference) for problem in problems)
     return problems, counts
 
 
@@ -126,14 +158,21 @@ def summary(source: str, problems: Sequence[Problem], counts: Counts) -> str:
 
 
 def _without_repeats(
-    rows: Iterable[Addressed], prompt_template: str, layout: Layout
+    rows: Iterable[Addressed], prompt_template: str, layout: Layout, faults: list[Fault] | None
 ) -> tuple[list[Problem], Counts]:
     counts = Counts()
     problems: list[Problem] = []
     references: dict[tuple[str, ...], str] = {}  # of each prompt seen
     seen: Counter[tuple[str, ...]] = Counter()
     for address, row in rows:
-        problem = _problem(row, address, prompt_template, layout)
+        try:
+            problem = _problem(row, address, prompt_template, layout)
+        except DataError as error:
+            if faults is None:
+                raise
+            faults.append(Fault(address, str(error).removeprefix(f"{address}: ")))
+            counts.rows += 1
+            continue
         prompt = tuple(text.strip() for message in problem.messages for text in message.values())
         earlier = references.setdefault(prompt, problem.reference)
         counts.rows += 1

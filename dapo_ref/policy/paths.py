@@ -232,9 +232,9 @@ def small_model(model_class: Any, hf_config: Any, num_positions: int = 0) -> Pre
         ConfigError: there is no model of that configuration.
     """
     problem: Exception | None = None
-    for most in (10**6, 8, 2, 1):  # some widths depend on each other, and at last only layers are fewer
+    for narrow in (True, False):  # some widths depend on each other: then only layers and vocabulary shrink
         try:
-            config = shrunken(hf_config, num_positions, most)
+            config = shrunken(hf_config, narrow, num_positions)
             _require_small(model_class, config)
             model: PreTrainedModel = model_class._from_config(config, dtype=torch.float32).eval()
             fill(model)
@@ -255,12 +255,11 @@ def _require_small(model_class: Any, config: Any) -> None:
         raise ValueError(f"{count / 1e9:.1f} billion parameters with few layers")
 
 
-def shrunken(hf_config: Any, num_positions: int, most: int = 10**6) -> Any:
-    """The configuration with few layers, a small vocabulary, and fewer heads of the same size, by a factor of
-    `most` at most."""
+def shrunken(hf_config: Any, narrow: bool, num_positions: int) -> Any:
+    """The configuration with few layers, a small vocabulary, and, if `narrow`, fewer heads of that size."""
     config = first_layers(hf_config)
     for part in _parts(config):
-        _shrink_sizes(part, _factor(part, most))
+        _shrink_sizes(part, _factor(part) if narrow else 1)
         _shrink_positions(part, num_positions)
     return config
 
@@ -302,7 +301,7 @@ def _shrink_layers(config: Any) -> None:
             setattr(config, name, keep)
 
 
-def _factor(config: Any, most: int) -> int:
+def _factor(config: Any) -> int:
     """What heads and widths can be divided by together, which leaves the size of a head as it is."""
     heads = getattr(config, "num_attention_heads", None)
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
@@ -310,7 +309,7 @@ def _factor(config: Any, most: int) -> int:
     if not (isinstance(heads, int) and isinstance(kv_heads, int) and isinstance(width, int)):
         return 1
     factor = math.gcd(heads, kv_heads) if kv_heads > 1 else heads
-    possible = range(1, min(factor, most) + 1)
+    possible = range(1, factor + 1)
     factors = [f for f in possible if factor % f == 0 and width % f == 0 and width // f >= 128]
     return max(factors, default=1)
 

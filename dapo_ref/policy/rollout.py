@@ -148,9 +148,9 @@ class _Sampler:
         self.sampling = sampling
         self.end_ids = end_ids
         self.ends = torch.tensor(end_ids, device=model.device)
+        self.on_token = on_token
         vocabulary = model.config.get_text_config(decoder=True).vocab_size
         self.unknown = range(num_tokens, vocabulary)  # rows of a padded vocabulary
-        self.on_token = on_token
         self._finish = finish
         self._keys = None if keys is None else torch.tensor(keys, dtype=torch.int64, device=model.device)
         self._logprobs: dict[int, array[float]] = {}  # of each row's tokens so far

@@ -158,7 +158,7 @@ class PolicyChecks:
         self.engine.seed(0)
         ends = range(0, self.vocabulary, 16) if length == RESPONSE_LENGTH else [0]
         with self.engine.rollout_model() as model:
-            return sample_groups(model, _NoTokenizer(), prompts, sampling, list(ends))  # type: ignore[arg-type]
+            return sample_groups(model, _NoTokenizer(self.vocabulary), prompts, sampling, list(ends))  # type: ignore[arg-type]
 
     def _logprobs(self, batch: Batch, packed: bool) -> dict[int, Tensor]:
         """log π of each response; every process computes all of them."""
@@ -179,6 +179,12 @@ class PolicyChecks:
 
 class _NoTokenizer:
     """Nobody reads what is sampled here."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
+
+    def get_vocab(self) -> dict[str, int]:
+        return {"": self._vocabulary - 1}
 
     def batch_decode(self, rows: Sequence[list[int]], **kwargs: Any) -> list[str]:
         return [""] * len(rows)

@@ -10,7 +10,6 @@ import torch
 from transformers import (
     BertConfig,
     BloomConfig,
-    DeepseekV4Config,
     Gemma2Config,
     Gemma3Config,
     GptOssConfig,
@@ -23,7 +22,7 @@ from transformers import (
 
 from dapo_ref.errors import ConfigError
 from dapo_ref.policy import paths
-from dapo_ref.policy.paths import Path, choose_path, shrunken, small_model, text_architecture
+from dapo_ref.policy.paths import Path, choose_path, shrunken
 
 LLAMA = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 256}
 
@@ -82,7 +81,7 @@ def test_a_shrunken_model_keeps_a_layer_of_each_kind_and_the_size_of_a_head():
     kinds = ["sliding_attention"] * 3 + ["full_attention"] + ["sliding_attention"] * 4
     config = Gemma2Config(num_hidden_layers=8, layer_types=kinds)
     before = copy.deepcopy(config)
-    small = shrunken(config, num_positions=64)
+    small = shrunken(config, narrow=True, num_positions=64)
     assert small.layer_types == kinds[:4]
     assert small.num_hidden_layers == 4
     assert (small.head_dim, small.hidden_size) == (config.head_dim, 2304 // 4)  # gcd of 8 and 4 heads
@@ -97,13 +96,6 @@ def test_a_model_of_several_kinds_of_input_is_refused():
 def test_what_is_no_causal_language_model_is_refused():
     with pytest.raises(ConfigError, match=r"type 't5' cannot be built: ValueError"):
         choose_path(T5Config(), torch.float32, True, 64)
-
-
-def test_a_width_that_depends_on_another_shrinks_less():
-    """Its heads come in 8 groups: 2 of 64 are too few, 8 are not."""
-    config = DeepseekV4Config()
-    small = small_model(*text_architecture(config))
-    assert (small.config.num_attention_heads, small.config.o_groups) == (8, 8)
 
 
 def test_a_copy_that_stays_large_is_refused_before_it_takes_memory(monkeypatch):
