@@ -86,6 +86,7 @@ def test_processes_batch_sizes_and_stops_change_no_response(tasks, tmp_path):
         assert said(run(tasks, Output(tmp_path / f"b{size}"), rollout_batch_size=size)) == expected
     halves = [run(tasks, Output(tmp_path / "c"), process=Process(rank, 2)) for rank in (0, 1)]
     assert all(halves)
+    assert sum(map(len, halves)) == len(expected)  # nothing twice
     assert sum(map(len, halves)) == len(expected)
     assert said(in_order(halves[1] + halves[0] + halves[1], tasks)) == expected
     # Stopped after the first two parts, the second of them half written.
@@ -364,6 +365,7 @@ def test_problems_that_are_too_long_are_not_asked_and_count_as_wrong(tmp_path):
     rows = run(tasks, Output(tmp_path / "a"))
     assert [(row["problem"], row["sample"]) for row in rows] == [(i, g) for i in range(4) for g in range(4)]
     assert [row["length"] > 0 for row in rows] == [True] * 4 + [False] * 4 + [True] * 4 + [False] * 4
+    assert [task.problem for part in chunks(tasks, config.sampling) for task in part] == [0, 2]
     assert rows[4]["prompt"] == "<|bos|>" + "1" * 99 + "\n"
     for row in rows[:4] + rows[8:12]:
         row["correct"] = True
