@@ -31,7 +31,7 @@ _NO_ENTROPY = _none("Eq. 8 has no entropy term; 0 is what happens here")
 _NO_CRITIC = _none("no critic: the advantage is taken from the group (Eq. 9)")
 _NO_REWARD_MODEL = _none("no reward model: a rule gives the reward (Eq. 7)")
 _NO_ENGINE = _none("responses come from Hugging Face's `generate` in the training process")
-_ONE_POLICY = _none("sampling and training use the same weights and code, so there is nothing to correct")
+_CORRECTION = Counterpart("importance_correction", "truncated: each token weighs at most importance_cap")
 _TRAINED_IS_SAMPLED = _none(
     "the sampled distribution is the trained one; only temperature and top_p change it"
 )
@@ -99,13 +99,13 @@ TRL = {
     "entropy_coef": _NO_ENTROPY,
     "use_adaptive_entropy": _NO_ENTROPY,
     "top_entropy_quantile": _none("all tokens of a response are trained; 1.0 is what happens here"),
-    "off_policy_mask_threshold": _ONE_POLICY,
+    "off_policy_mask_threshold": _none("no sequence is masked; `importance_correction` weighs tokens"),
     "top_k": _TRAINED_IS_SAMPLED,
     "min_p": _TRAINED_IS_SAMPLED,
     "repetition_penalty": _TRAINED_IS_SAMPLED,
     "generation_kwargs": _TRAINED_IS_SAMPLED,
     "use_vllm": _NO_ENGINE,
-    "vllm_importance_sampling_*": _ONE_POLICY,
+    "vllm_importance_sampling_*": _CORRECTION,
     "vllm_*": _NO_ENGINE,
     "use_transformers_continuous_batching": Counterpart("sampler", "true: continuous_batching"),
     "use_transformers_paged": Counterpart("sampler", "true: continuous_batching"),
@@ -220,7 +220,7 @@ VERL = {
     "algorithm.filter_groups.max_num_gen_batches": Counterpart(
         "max_rounds", "they end with an error: on_round_limit stop"
     ),
-    "algorithm.rollout_correction.*": _ONE_POLICY,
+    "algorithm.rollout_correction.*": _CORRECTION,
     "overlong_buffer.enable": Counterpart("soft_overlong_punishment"),
     "overlong_buffer.len": Counterpart("overlong_cache_length"),
     "overlong_buffer.penalty_factor": Counterpart("overlong_penalty_factor"),
@@ -300,7 +300,7 @@ OPENRLHF = {
         "advantage", "group_norm: normalized; dr_grpo: centred; rloo: leave_one_out"
     ),
     "algo.advantage.no_std_norm": Counterpart("advantage", "true: centred"),
-    "algo.advantage.is_correction_*": _ONE_POLICY,
+    "algo.advantage.is_correction_*": _CORRECTION,
     "algo.kl.*": _NO_KL,
     "algo.dynamic_filtering_enable": Counterpart("dynamic_sampling"),
     "algo.dynamic_filtering_range": Counterpart("min_pass_rate, max_pass_rate"),
