@@ -127,8 +127,8 @@ TESTS = {
         "tests/verifier/test_cases.py",
     ],
     "verifier/pool.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
-    "verifier/worker.py": ["tests/verifier/test_pool.py"],
     "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
+    "verifier/worker.py": ["tests/verifier/test_pool.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
     "run/tokens.py": ["tests/run/test_tokens.py"],
@@ -197,9 +197,8 @@ TESTS = {
     "run/metrics.py": ["tests/run/test_metrics.py", "tests/test_own_reward.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py", "tests/test_own_reward.py"],
     "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
-    "coming_from.py": ["tests/test_coming_from.py"],
     "own_reward.py": ["tests/test_own_reward.py"],
-    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
+    "coming_from.py": ["tests/test_coming_from.py"],
     "data/survey.py": ["tests/data/test_survey.py"],
     "data/mixture.py": ["tests/data/test_layouts.py"],
     "data/problems.py": [
@@ -208,6 +207,7 @@ TESTS = {
         "tests/test_own_reward.py",
     ],
     "layout.py": ["tests/data/test_layouts.py"],
+    "data/sources.py": ["tests/data/test_parquet_numbers.py", "tests/data/test_layouts.py"],
     "data/prompts.py": ["tests/data/test_prompt_dates.py", "tests/data/test_data.py"],
 }
 
