@@ -198,7 +198,10 @@ def phases(shape: Shape, config: Config, machine: Machine) -> list[Phase]:
         gathering = size * min(shape.parameters, GATHER_ELEMENTS + shape.vocabulary * shape.hidden)
         turn = "rollout_weights: sharded"
         found.append(Phase("copying", turn, states | copy | {"gathered at once": gathering}))
-    rows = config.rollout_batch_size * row_bytes(shape, config)
+    together = config.rollout_batch_size
+    if config.rollout_kv_tokens:  # rows beyond it wait
+        together = min(together, max(1, config.rollout_kv_tokens // longest_row(config)))
+    rows = together * row_bytes(shape, config)
     growing = {"a layer of them copied": rows / shape.layers}  # when its room ends, or rows join or leave
     found.append(Phase("rollout", "rollout_batch_size", states | copy | {"rows": rows} | growing))
     kept, most = activation_bytes(shape, config, microbatch_tokens(config), GPU_CHUNK_ELEMENTS)
@@ -217,7 +220,7 @@ def most_that_fit(shape: Shape, config: Config, machine: Machine, key: str) -> i
     name = "rollout" if key == "rollout_batch_size" else "update"
 
     def fits(value: int) -> bool:
-        changed: dict[str, Any] = {key: value}
+        changed: dict[str, Any] = {"rollout_kv_tokens": 0, key: value}
         return _phase(shape, dataclasses.replace(config, **changed), machine, name).total <= machine.usable
 
     most = 0
@@ -247,10 +250,10 @@ def what_does_not_fit(shape: Shape, config: Config, machine: Machine) -> list[st
         if _phase(shape, least, machine, phase.name).total > machine.usable:
             hint += f"; at the least it takes {hardware(shape, least, machine, phase.name)}"
         lines.append(f"{phase.name}: {_gb(phase.total)} of {_gb(machine.usable)} GB; {hint}")
-    if longest_row(config) > shape.positions > 0:
+    if longest_row(config) > shape.positions > 0 and not config.exceed_positions:
         lines.append(
             f"max_prompt_length + max_response_length is {longest_row(config)}, the model has "
-            f"{shape.positions} positions: lower them, or take another model"
+            f"{shape.positions} positions: lower them, take another model, or set exceed_positions"
         )
     return lines
 

@@ -158,7 +158,7 @@ TESTS = {
         "tests/distributed/test_distributed.py",
     ],
     "plan.py": ["tests/test_plan.py"],
-    "types.py": ["tests/distributed/test_processes.py"],
+    "types.py": ["tests/distributed/test_seeds.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
     "loss_variants.py": ["tests/test_loss_variants.py"],
@@ -753,6 +753,9 @@ MUTATIONS = {
     ],
     "distributed/accelerator.py": [
         Mutation(
+            "allocator set against the user", "if not any(os.environ.get(f", "if True or any(os.environ.get(f"
+        ),
+        Mutation(
             "accumulated over two steps",
             '["gradient_accumulation_steps"] = 1',
             '["gradient_accumulation_steps"] = 2',
@@ -792,7 +795,9 @@ MUTATIONS = {
         ),
         Mutation("one more", "    most = 0\n", "    most = 1\n"),
         Mutation("always fits", "return DOES_NOT_FIT if wrong else 0", "return 0"),
-        Mutation("positions not looked at", "if longest_row(config) > shape.positions > 0:", "if False:"),
+        Mutation(
+            "positions not looked at", "if longest_row(config) > shape.positions > 0 and", "if False and"
+        ),
         Mutation("the memory of all", "0.95 * self.memory", "1.0 * self.memory"),
         Mutation(
             "hardware of any size",

@@ -105,6 +105,8 @@ def test_a_configuration_that_does_not_fit_names_the_key_and_what_it_takes(
     assert plan.main([*larger, "10"]) == 3
     assert "rollout_batch_size: at most 9\n" in capsys.readouterr().out
     assert plan.main([*larger, "8"]) == 0
+    assert plan.main([*larger, "64", "--rollout_kv_tokens", str(9 * 22528)]) == 0
+    assert plan.main([*larger, "64", "--rollout_kv_tokens", str(10 * 22528)]) == 3
     assert plan.main([*larger, "8", "--tokens_per_microbatch", "200000"]) == 3
     assert "tokens_per_microbatch: at most " in capsys.readouterr().out
     assert plan.main(["--plan", *words, "--rollout_weights", "sharded", "--rollout_batch_size", "1"]) == 3
@@ -137,6 +139,7 @@ def test_positions_that_the_model_does_not_have_are_said(model_dir: Any, capsys:
     words += ["--gpus", "8", "--model", model_dir("Qwen/Qwen2.5-Math-7B")]
     assert plan.main(["--plan", *words]) == 3
     assert "max_prompt_length + max_response_length is 4097, the model has 4096" in capsys.readouterr().out
+    assert plan.main(["--plan", *words, "--exceed_positions", "true"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 else."""
 
 import itertools
+import pickle
+from array import array
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dapo_ref.types import Rollout
 from tests.support.helpers import OneProcess
 from tests.support.plain_engine import in_threads
 
@@ -47,3 +50,16 @@ def test_shares_hold_everything_once_and_come_back_in_order(world_size: int, cou
     sizes = [len(mine) for mine, _ in found]
     assert max(sizes) - min(sizes) <= 1
     assert [together for _, together in found] == [[10 * item for item in items]] * world_size
+
+
+def test_processes_hand_each_other_tokens_as_int32() -> None:
+    """Four bytes a token and the same list of ints on the other side; a list of large ones takes five."""
+    ids = list(range(100_000, 110_000))
+    rollout = Rollout(ids, "text", truncated=True, reward=0.5, logprobs=array("f", [-1.0]))
+    sent = pickle.dumps(rollout)
+    assert len(sent) < 4 * len(ids) + 2000
+    back = pickle.loads(sent)
+    assert back == rollout
+    assert back.response_ids == ids
+    assert type(back.response_ids[0]) is int
+    assert back.logprobs == array("f", [-1.0])
