@@ -69,7 +69,7 @@ def test_all_keys_stand_in_the_groups_of_the_configuration() -> None:
     source = (ROOT / "dapo_ref/config.py").read_text(encoding="utf-8")
     assert titles == re.findall(r"# --- (.+?) -+\n", source)
     assert max(map(len, lines)) <= 110
-    assert len(lines) < 120
+    assert len(lines) < 130
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dapo_ref.data import Problem, encode_prompt, keep_short_prompts, load_probl
 from dapo_ref.errors import ConfigError
 from dapo_ref.policy.batching import microbatches
 from dapo_ref.policy.logprobs import Policy
-from dapo_ref.policy.pretrained import load_plain_model, load_tokenizer
+from dapo_ref.policy.pretrained import known_tokens, load_plain_model, load_tokenizer
 from dapo_ref.policy.rollout import end_token_ids, sample_groups
 from dapo_ref.run.files import read_metrics
 from dapo_ref.scoring import Scorer
@@ -103,11 +103,13 @@ def test_sampled_and_trained_log_probabilities_are_those_of_a_plain_forward(
         monkeypatch, stand_in.model, stand_in.tokenizer, stand_in.prompts, sampling, stand_in.end_ids
     )
     batch = filled_batch(EvenIsRight().score(groups))
+    num_tokens = known_tokens(stand_in.tokenizer, stand_in.end_ids)
     plain = [
-        reference_logprobs(stand_in.model, prompt, response, temperature)[0].detach()
+        reference_logprobs(stand_in.model, prompt, response, temperature, num_tokens)[0].detach()
         for prompt, response in zip(batch.prompt_ids, batch.response_ids, strict=True)
     ]
     policy = Policy(stand_in.model)
+    policy.num_tokens = num_tokens
     for micro in microbatches(batch, range(len(batch)), 400, 1, 0):
         logprobs, _ = policy(micro, temperature)
         for row, found in zip(micro.rows, logprobs.detach(), strict=True):

@@ -127,11 +127,16 @@ def filled_batch(groups: Sequence[Group], overlong_filtering: bool = False) -> B
 
 
 def reference_logprobs(
-    model: torch.nn.Module, prompt: Sequence[int], response: Sequence[int], temperature: float = 1.0
+    model: torch.nn.Module,
+    prompt: Sequence[int],
+    response: Sequence[int],
+    temperature: float = 1.0,
+    num_tokens: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """log π(oₜ | q, o_<ₜ) and the entropy there, the plain way: one row, all logits, one log-softmax."""
+    """log π(oₜ | q, o_<ₜ) and the entropy there, the plain way: one row, all logits, one log-softmax, over the
+    first `num_tokens` of a padded vocabulary."""
     ids = torch.tensor([[*prompt, *response]])
-    logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float() / temperature
+    logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1, :num_tokens].float() / temperature
     logp = torch.log_softmax(logits, dim=-1)
     picked = logp.gather(1, torch.tensor(response)[:, None]).squeeze(1)
     return picked, -(logp.exp() * logp).sum(dim=-1)
