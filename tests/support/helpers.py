@@ -133,8 +133,8 @@ def reference_logprobs(
     temperature: float = 1.0,
     num_tokens: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """log π(oₜ | q, o_<ₜ) and the entropy there, the plain way: one row, all logits, one log-softmax, over the
-    first `num_tokens` of a padded vocabulary."""
+    """log π(oₜ | q, o_<ₜ) and the entropy there, the plain way: one row, all logits, one log-softmax, of a
+    padded vocabulary over the first `num_tokens`."""
     ids = torch.tensor([[*prompt, *response]])
     logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1, :num_tokens].float() / temperature
     logp = torch.log_softmax(logits, dim=-1)
