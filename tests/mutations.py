@@ -752,6 +752,7 @@ MUTATIONS = {
         ),
     ],
     "distributed/accelerator.py": [
+        Mutation("a kernel planned for each length", "enable_cudnn_sdp(False)", "enable_cudnn_sdp(True)"),
         Mutation(
             "allocator set against the user", "if not any(os.environ.get(f", "if True or any(os.environ.get(f"
         ),

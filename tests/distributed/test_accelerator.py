@@ -169,3 +169,13 @@ def test_segments_of_gpu_memory_grow_where_nothing_else_is_set(monkeypatch, name
         monkeypatch.setenv(name, "max_split_size_mb:512")
     accelerator._prepare_gpu()
     assert told == ([] if name else ["expandable_segments:True"])
+
+
+def test_no_kernel_is_planned_for_each_length(monkeypatch):
+    monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", lambda settings: None)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        accelerator._prepare_gpu()
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
