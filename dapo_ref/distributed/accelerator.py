@@ -224,7 +224,7 @@ def _prepare_gpu() -> None:
     if not any(os.environ.get(f"PYTORCH_{kind}ALLOC_CONF") for kind in ("", "CUDA_", "HIP_")):
         # Caches and micro-batches of all lengths come and go; segments of fixed size leave gaps between them.
         torch.cuda.memory._set_allocator_settings("expandable_segments:True")
-    # On Hopper and later cuDNN comes first, and plans a kernel for each new shape: a rollout has one a column.
+    # On Hopper and later cuDNN comes first and plans a kernel for each new shape: a rollout has one a column.
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
