@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_used_is_refused_in_its_own_line(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("model_type", ["llama", "qwen2", "gpt2"])
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "gpt2", "roberta"])
 def test_a_folder_without_a_vocabulary_is_refused(folder: Path, model_type: str) -> None:
     """For some types transformers makes up a tokenizer that knows no text."""
     without("tokenizer.json", "tokenizer_config.json")(folder)
