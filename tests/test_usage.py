@@ -55,6 +55,15 @@ def test_the_commands_of_the_usage_name_files_that_exist() -> None:
     assert [file for file in files if not (ROOT / file).exists()] == []
 
 
+def test_the_launcher_is_told_of_a_usage_and_not_of_help(tmp_path, monkeypatch) -> None:
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    assert asked(["--help"]) == 0
+    assert not file.exists()
+    assert asked([], needed=("--config",)) == 2
+    assert "A run needs a configuration" in file.read_text(encoding="utf-8")
+
+
 def test_one_of_several_processes_speaks(capsys, monkeypatch) -> None:
     monkeypatch.setenv("RANK", "1")
     assert asked([], needed=("--config",)) == 2
