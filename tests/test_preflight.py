@@ -85,7 +85,12 @@ def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         machine.versions()
 
 
-def test_a_folder_that_is_not_shared_is_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leftover", [False, True], ids=["", "with a word of another time"])
+def test_a_folder_that_is_not_shared_is_seen(tmp_path: Path, leftover: bool) -> None:
+    if leftover:
+        (tmp_path / "elsewhere/run.preflight").mkdir(parents=True)
+        (tmp_path / "elsewhere/run.preflight/word").write_text("earlier", encoding="utf-8")
+
     def work(processes: ThreadProcesses) -> str:
         folder = tmp_path / ("here" if processes.rank < 2 else "elsewhere") / "run.preflight"
         try:
