@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import sympy
 
 from dapo_ref.verifier import Status, check_reference, is_equivalent, judge
 from dapo_ref.verifier import __main__ as command
+from dapo_ref.verifier.algebra import apply_to_matrices
 from dapo_ref.verifier.decide import compare, decide, read_integer, spelling
-from dapo_ref.verifier.verdict import MAX_LOGGED_CHARS, NeedsSymbolicError
+from dapo_ref.verifier.verdict import MAX_LOGGED_CHARS, NeedsSymbolicError, UnparsableError
 
 ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -182,3 +184,11 @@ def test_the_command_shows_every_stage(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("extraction: ")
     assert [line.split(":")[0] for line in lines[-2:]] == ["stage", "verdict"]
+
+
+def test_sums_and_quotients_of_matrices_and_numbers() -> None:
+    matrix, number = sympy.ImmutableMatrix([[1, 2], [3, 4]]), sympy.Integer(2)
+    assert apply_to_matrices("div", matrix, number) == matrix / 2
+    for op, *args in (("add", matrix, number), ("add", number, matrix), ("div", number, matrix)):
+        with pytest.raises(UnparsableError, match="arithmetic of matrices"):
+            apply_to_matrices(op, *args)
