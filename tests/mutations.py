@@ -1498,7 +1498,6 @@ MUTATIONS = {
         ),
         Mutation("one row alone kept out", "0 if num_rows else 1)", "0)"),
         Mutation("one row alone stops", "self._budget is None or num_rows == 1", "self._budget is None"),
-        Mutation("all put back", "most = max(1, ", "most = max(0, "),
         Mutation("rows in another order", "order[:most].sort().values", "order[:most]"),
         Mutation("put back too early", "< self.last_column(len(rows.index)):", "< 0:"),
         Mutation("all of the free memory", "int(FREE_SHARE * free)", "int(free)"),
