@@ -85,6 +85,15 @@ def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         machine.versions()
 
 
+def test_data_are_read_as_a_run_reads_them(tmp_path: Path) -> None:
+    """Several sources, columns of other names, a pattern for the answer."""
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    one.write_text('{"task": "1 + 1", "solution": "so #### 2"}\n', encoding="utf-8")
+    two.write_text('{"task": "2 + 2", "solution": "so #### 4"}\n', encoding="utf-8")
+    columns = {"question_column": "task", "answer_column": "solution", "answer_pattern": "#### (.+)"}
+    assert machine.data(Config(data=f"{one}, {two}", **columns)) == "2 prompts"
+
+
 @pytest.mark.parametrize("leftover", [False, True], ids=["", "with a word of another time"])
 def test_a_folder_that_is_not_shared_is_seen(tmp_path: Path, leftover: bool) -> None:
     if leftover:

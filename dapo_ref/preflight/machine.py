@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from dapo_ref.config import Config
-from dapo_ref.data import keep_short_prompts, load_problems
+from dapo_ref.data import keep_short_prompts, load_data
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.policy.pretrained import load_tokenizer
 from dapo_ref.preflight.checks import FailedError, NotHereError
@@ -40,8 +40,7 @@ def versions() -> str:
 def data(config: Config) -> str:
     """All that a run reads before it loads the model."""
     tokenizer = load_tokenizer(config.model_dir)
-    problems = load_problems(config.data, prompt_template=config.prompt_template)
-    prompts = keep_short_prompts(problems, tokenizer, config.max_prompt_length, config.prompt_date)
+    prompts = keep_short_prompts(load_data(config), tokenizer, config.max_prompt_length, config.prompt_date)
     held_out = load_eval_tasks(config, tokenizer)
     return f"{len(prompts)} prompts" + (f", {len(held_out)} held-out problems" if held_out else "")
 
