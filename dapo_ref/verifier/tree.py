@@ -27,7 +27,6 @@ STRUCTURES = frozenset(
 ARITHMETIC = frozenset(
     ("add", "mul", "neg", "div", "pow", "root", "fact", "binom", "abs", "floor", "ceil", "mod", "deg", "log")
 )
-INFINITY = Node("const", ("oo",))
 
 
 def num(value: int | Fraction) -> Node:
