@@ -10,17 +10,17 @@ The same command goes on with an evaluation that was stopped.
 
 import sys
 
-from dapo_ref.run.options import Options
-from dapo_ref.usage import EVALUATE, answer
+from dapo_ref.run.options import Options, read_options
+from dapo_ref.usage import EVALUATE, answer, check
 
 if __name__ == "__main__":  # before torch is imported, which takes seconds
     answer(sys.argv[1:], Options, EVALUATE, needed=["--model", "--output"])
+    check(read_options, sys.argv[1:])
 
 import contextlib
 import dataclasses
 import json
 import logging
-import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from dapo_ref.config import Config, StrictParser, read_config
+from dapo_ref.config import Config, read_config
 from dapo_ref.data import prints_date
 from dapo_ref.data.mixture import split_sources
 from dapo_ref.distributed.accelerator import make_accelerator
@@ -61,12 +61,6 @@ def evaluation_config(options: Options) -> Config:
     Raises:
         ConfigError: a key is missing or has an impossible value.
     """
-    if not options.model or not options.output:
-        raise ConfigError("--model and --output are needed; see --help")
-    if options.limit < 0:
-        raise ConfigError(f"limit must be 0, for all problems, or more, got {options.limit}")
-    if options.temperature == 0:
-        raise ConfigError("temperature must be above 0; for the likeliest token alone give --top_p 1e-9")
     model, run = find_model(Path(options.model))
     base = read_config(run.config_file) if run else Config()
     base = dataclasses.replace(base, **trained_prompts(model))
@@ -258,11 +252,7 @@ def evaluate(
 
 def main(argv: Sequence[str]) -> None:
     """Reads everything that can be wrong before the model is loaded, then evaluates."""
-    options = Options(**StrictParser(Options, prog="evaluate.py").parse_given(argv))
-    paths = {name: os.path.expanduser(getattr(options, name)) for name in ("model", "output")}
-    options = dataclasses.replace(
-        options, **paths, data=[os.path.expanduser(source) for source in options.data]
-    )
+    options = read_options(argv)
     config = evaluation_config(options)
     require_machine(config)
     tokenizer = load_tokenizer(config.model_dir)

@@ -12,7 +12,7 @@ decisions, and picks its own part of each mini-batch.
 import sys
 
 from dapo_ref.config import Config, load_config
-from dapo_ref.usage import TRAIN, answer
+from dapo_ref.usage import TRAIN, answer, check
 
 if __name__ == "__main__":  # before torch is imported, which takes seconds
     answer(sys.argv[1:], Config, TRAIN, needed=["--config"])
@@ -21,6 +21,7 @@ if __name__ == "__main__":  # before torch is imported, which takes seconds
         from dapo_ref.run.command import exit_code
 
         sys.exit(exit_code(plan.main, sys.argv[1:]))
+    check(load_config, sys.argv[1:])
 
 from collections.abc import Sequence
 from pathlib import Path

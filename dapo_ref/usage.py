@@ -10,11 +10,11 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dapo_ref.config import FREE_KEYS, INEXACT_KEYS, START_KEYS, Config, unknown_keys
-from dapo_ref.errors import tell_launcher
+from dapo_ref.errors import UserError, tell_launcher
 
 LAUNCH = "accelerate launch --config_file configs/accelerate/zero3.yaml"
 
@@ -54,21 +54,36 @@ def answer(argv: Sequence[str], keys: type, usage: str, needed: Sequence[str]) -
     Raises:
         SystemExit: 0 after help, 2 after the usage.
     """
-    main = os.environ.get("RANK", "0") == "0"
     words = [word.split("=")[0] for word in argv]
     asked = next((i for i, word in enumerate(words) if word in ("-h", "--help")), None)
     if asked is not None:
         key = next((word for word in argv[asked + 1 :][:1] if not word.startswith("-")), "")
         names = [field.name for field in dataclasses.fields(keys)]
         if key and key not in names:
-            _leave(main, unknown_keys([key], "--help", names), 2)
-        _leave(main, one_key(keys, key) if key else f"{usage}\n\n{all_keys(keys)}", 0)
+            _leave(unknown_keys([key], "--help", names), 2)
+        _leave(one_key(keys, key) if key else f"{usage}\n\n{all_keys(keys)}", 0)
     if not set(needed) <= set(words):
-        _leave(main, usage, 2)
+        _leave(usage, 2)
 
 
-def _leave(main: bool, text: str, code: int) -> None:
-    if main:
+def check(read: Callable[[Sequence[str]], Any], argv: Sequence[str]) -> None:
+    """Ends the process with exit code 2 if the command line cannot be read.
+
+    Args:
+        read: of the command line, as the command itself does it later.
+        argv: the command line without the program's name.
+
+    Raises:
+        SystemExit: it cannot.
+    """
+    try:
+        read(argv)
+    except UserError as error:
+        _leave(f"error: {error}", 2)
+
+
+def _leave(text: str, code: int) -> None:
+    if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr if code else sys.stdout)
         if code:
             tell_launcher(text)

@@ -141,6 +141,7 @@ TESTS = {
     "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
     "compare.py": ["tests/test_evaluation.py"],
     "run/evaluator.py": ["tests/run/test_evaluator.py"],
+    "run/options.py": ["tests/run/test_evaluator.py", "tests/test_usage.py"],
     "evaluate.py": ["tests/run/test_evaluator.py"],
     "report/data.py": ["tests/test_report.py"],
     "report/page.py": ["tests/test_report.py"],
@@ -196,7 +197,10 @@ TESTS = {
     "run/session.py": ["tests/test_wiring.py", "tests/data/test_prompt_dates.py"],
     "run/metrics.py": ["tests/run/test_metrics.py", "tests/test_own_reward.py"],
     "scoring.py": ["tests/test_scoring.py", "tests/test_extending.py", "tests/test_own_reward.py"],
-    "config.py": ["tests/test_config.py", "tests/test_coming_from.py", "tests/run/test_folder.py"],
+    "config/keys.py": ["tests/test_config.py"],
+    "config/names.py": ["tests/test_config.py", "tests/test_coming_from.py"],
+    "config/reading.py": ["tests/test_config.py", "tests/test_coming_from.py"],
+    "config/changes.py": ["tests/test_config.py", "tests/run/test_folder.py"],
     "own_reward.py": ["tests/test_own_reward.py"],
     "coming_from.py": ["tests/test_coming_from.py"],
     "data/survey.py": ["tests/data/test_survey.py"],
@@ -253,6 +257,7 @@ MUTATIONS = {
         Mutation("a lock that stays", "lock.unlink(missing_ok=True)", "pass"),
     ],
     "usage.py": [
+        Mutation("an error is not told", '        _leave(f"error: {error}", 2)', "        pass"),
         Mutation("starts without a configuration", "if not set(needed) <= set(words):", "if False:"),
         Mutation("--key=value is not seen", 'word.split("=")[0] for word in argv', "word for word in argv"),
         Mutation("all processes speak", 'os.environ.get("RANK", "0") == "0"', "True"),
@@ -663,9 +668,15 @@ MUTATIONS = {
         Mutation("order of the processes", "[found[key] for key in sorted(found)]", "list(found.values())"),
         Mutation("shares uneven", "(-len(parts) % world_size)", "0"),
     ],
+    "run/options.py": [
+        Mutation("temperature 0", "if self.temperature == 0:", "if False:"),
+        Mutation("negative limit", "if self.limit < 0:", "if False:"),
+        Mutation(
+            "no home of an output", "output=os.path.expanduser(options.output)", "output=options.output"
+        ),
+    ],
     "evaluate.py": [
         Mutation("zero is not given", "key in known and value is not None", "key in known and value"),
-        Mutation("temperature 0", "if options.temperature == 0:", "if False:"),
         Mutation(
             "no samples is 32",
             "DEFAULT_SAMPLES if options.samples_per_problem is None else options.samples_per_problem",
@@ -675,7 +686,6 @@ MUTATIONS = {
         Mutation("date of a stopped evaluation", 'found.get("prompt_date") or ""', '""'),
         Mutation("other prompts than trained", "dataclasses.replace(base, **trained_prompts(model))", "base"),
         Mutation("exported model without its run", "of_model if is_exported else None", "None"),
-        Mutation("negative limit", "if options.limit < 0:", "if False:"),
         Mutation("results written over", 'if (self.path / "results.json").exists():', "if False:"),
         Mutation("results beside weights", "if model := model_around(self.path):", "if model := None:"),
         Mutation("other settings go on", "if settings[key] != before.get(key)]", "if False]"),
@@ -1978,21 +1988,7 @@ MUTATIONS = {
             "verdict for answer", '"answer": rollout.verdict.answer', '"answer": rollout.verdict.status'
         ),
     ],
-    "config.py": [
-        Mutation("the first files dropped", '        action="extend",\n', ""),
-        Mutation("a key twice", "if keys.count(key) > 1:", "if False:"),
-        Mutation(
-            "octal numbers",
-            "        return str(node.value)",
-            "        return str(super().construct_yaml_int(node))",
-        ),
-        Mutation("no as false in a path", '("int", "float", "bool", "timestamp")', '("int", "float")'),
-        Mutation("no home", "os.path.expanduser(values[key])", "values[key]"),
-        Mutation("no home in a list", "os.path.expanduser(part[0])", "part[0]"),
-        Mutation(
-            "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
-        ),
-        Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
+    "config/keys.py": [
         Mutation("indivisible batch", "self.responses_per_update in minis,", "True,"),
         Mutation("a run has no model", 'if not (folder / "model").is_dir():', "if False:"),
         Mutation("a run is no model", 'return str(folder / "model")', "return model"),
@@ -2009,18 +2005,38 @@ MUTATIONS = {
             "self.max_prompts_per_round or 3 * self.prompts_per_step",
             "3 * self.prompts_per_step",
         ),
+    ],
+    "config/names.py": [
+        Mutation("nested keys passed over", "if not isinstance(value, Mapping) or not value:", "if True:"),
+        Mutation("only the first unknown key", "    return [key for key in keys if key] or", "    return"),
+        Mutation("nearest spelling for all", "found or _nearest(key, known) for", "_nearest(key, known) for"),
+        Mutation("no page", "if any(answers) else", "if False else"),
+        Mutation("our key unknown", '        return f"{key!r}: write it', '        f"{key!r}: write it'),
+    ],
+    "config/reading.py": [
+        Mutation("the first files dropped", '        action="extend",\n', ""),
+        Mutation("a key twice", "if keys.count(key) > 1:", "if False:"),
+        Mutation(
+            "octal numbers",
+            "        return str(node.value)",
+            "        return str(super().construct_yaml_int(node))",
+        ),
+        Mutation("no as false in a path", '("int", "float", "bool", "timestamp")', '("int", "float")'),
+        Mutation("no home", "os.path.expanduser(values[key])", "values[key]"),
+        Mutation("no home in a list", "os.path.expanduser(part[0])", "part[0]"),
+        Mutation(
+            "first file wins", "values |= _read_file(Path(file))", "values = _read_file(Path(file)) | values"
+        ),
+        Mutation("files win over the command line", "    values |= given\n", "    values = given | values\n"),
+        Mutation("unknown keys pass", "leaf for leaf in found if leaf not in known", "leaf for leaf in ()"),
+        Mutation("an override taken for a file", "coming_from.override_key(word) and not", "False and not"),
+    ],
+    "config/changes.py": [
         Mutation(
             "any change goes on",
             "return self.key not in FREE_KEYS and self.key not in INEXACT_KEYS",
             "return False",
         ),
-        Mutation("unknown keys pass", "leaf for leaf in leaves if leaf not in known", "leaf for leaf in ()"),
-        Mutation("nested keys passed over", "if not isinstance(value, Mapping) or not value:", "if True:"),
-        Mutation("an override taken for a file", "coming_from.override_key(word) and not", "False and not"),
-        Mutation("only the first unknown key", "    return [key for key in keys if key] or", "    return"),
-        Mutation("nearest spelling for all", "found or _nearest(key, known) for", "_nearest(key, known) for"),
-        Mutation("no page", "if any(answers) else", "if False else"),
-        Mutation("our key unknown", '        return f"{key!r}: write it', '        f"{key!r}: write it'),
     ],
     "own_reward.py": [
         Mutation("not a number is a reward", "not math.isfinite(reward) or", "False or"),

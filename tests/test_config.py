@@ -1,4 +1,4 @@
-"""`dapo_ref/config.py`: what is read, what overrides what, and what is refused in which words."""
+"""`dapo_ref/config/`: what is read, what overrides what, and what is refused in which words."""
 
 import dataclasses
 import re

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from dapo_ref.config import Config, load_config
-from dapo_ref.run.options import Options
-from dapo_ref.usage import EVALUATE, LAUNCH, TRAIN, all_keys, answer, one_key
+from dapo_ref.run.options import Options, read_options
+from dapo_ref.usage import EVALUATE, LAUNCH, TRAIN, all_keys, answer, check, one_key
 from tests.support.helpers import ROOT
 
 HELP = """
@@ -37,6 +37,45 @@ def test_help_of_every_command_comes_before_torch_is_imported() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("clip_eps_high") == 1
     assert "samples_per_problem" in done.stdout
+
+
+ERRORS = """
+import runpy, sys
+for argv, words in (
+    (["train.py", "--config", "configs/tiny_cpu.yaml", "--clip_ratio_high", "0.3"], "clip_eps_high"),
+    (["train.py", "--config", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+    (["evaluate.py", "--model", "tiny", "--output", "o", "--limit", "-1"], "limit must be 0"),
+):
+    sys.argv, said = argv, []
+    sys.stderr.write = lambda text: said.append(text)
+    try:
+        runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit as end:
+        del sys.stderr.write
+        assert end.code == 2, end.code
+    assert "".join(said).startswith("error: ") and words in "".join(said), said
+    assert "torch" not in sys.modules, argv
+"""
+
+
+def test_what_cannot_be_read_is_said_before_torch_is_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", ERRORS], cwd=ROOT, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_line_that_can_be_read_goes_on(capsys, monkeypatch) -> None:
+    check(load_config, ["--config", "configs/tiny_cpu.yaml"])
+    check(read_options, ["--model", "~/m", "--output", "~/o"])
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit):
+        check(load_config, ["--config", "nowhere.yaml"])
+    assert capsys.readouterr() == ("", "")  # one of several processes speaks
+
+
+def test_the_home_folder_is_meant(monkeypatch) -> None:
+    monkeypatch.setenv("HOME", "/h")
+    options = read_options(["--model", "~/m", "--output", "~/o", "--data", "~/d", "e"])
+    assert (options.model, options.output, options.data) == ("/h/m", "/h/o", ["/h/d", "e"])
 
 
 def test_train_without_a_configuration_shows_three_commands_and_starts_nothing(capsys) -> None:
@@ -75,7 +114,7 @@ def test_all_keys_stand_in_the_groups_of_the_configuration() -> None:
     keys = [line.split()[0] for line in lines if re.match(r"  \w", line)]
     assert keys == [field.name for field in dataclasses.fields(Config)]
     titles = [line.split("  ")[0] for line in lines if re.match(r"\w", line)]
-    source = (ROOT / "dapo_ref/config.py").read_text(encoding="utf-8")
+    source = (ROOT / "dapo_ref/config/keys.py").read_text(encoding="utf-8")
     assert titles == re.findall(r"# --- (.+?) -+\n", source)
     assert max(map(len, lines)) <= 110
     assert len(lines) < 130

@@ -1,15 +1,22 @@
 """The command line of `evaluate.py`; apart from it, so that its help needs no torch."""
 
 import dataclasses
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dapo_ref.config import option
+from dapo_ref.config import StrictParser, option
+from dapo_ref.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. What is not given comes from the run's configuration, or train.py's default."""
+    """The command line. What is not given comes from the run's configuration, or train.py's default.
+
+    Raises:
+        ConfigError: model or output is missing, or a value is impossible.
+    """
 
     model: str = option("", "HF directory, hub name, run folder, RUN/checkpoints/step_000010, or `tiny`")
     data: list[str] = dataclasses.field(
@@ -36,3 +43,29 @@ class Options:
     precision: Literal["bf16", "fp32"] | None = option(None, "of weights and activations")
     reward_function: str | None = option(None, "FILE.py:NAME, yours, in place of the verifier")
     seed: int | None = option(None, "of sampling; default: the run's, else 0")
+
+    def __post_init__(self) -> None:
+        if not self.model or not self.output:
+            raise ConfigError("--model and --output are needed; see --help")
+        if self.limit < 0:
+            raise ConfigError(f"limit must be 0, for all problems, or more, got {self.limit}")
+        if self.temperature == 0:
+            raise ConfigError("temperature must be above 0; for the likeliest token alone give --top_p 1e-9")
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Reads the command line.
+
+    Args:
+        argv: without the program's name.
+
+    Raises:
+        ConfigError: an unknown key, a key is missing, or a value is impossible.
+    """
+    options = Options(**StrictParser(Options, prog="evaluate.py").parse_given(argv))
+    return dataclasses.replace(
+        options,
+        model=os.path.expanduser(options.model),
+        output=os.path.expanduser(options.output),
+        data=[os.path.expanduser(source) for source in options.data],
+    )

@@ -239,10 +239,10 @@ def test_a_run_folder_brings_its_own_settings(tmp_path):
     assert (config.model, config.data, config.max_response_length) == (str(tmp_path / "model"), "d.jsonl", 20)
 
 
-@pytest.mark.parametrize("options", [Options(model="m"), Options(output="o")])
-def test_model_and_output_are_needed(options):
+@pytest.mark.parametrize("given", [{"model": "m"}, {"output": "o"}])
+def test_model_and_output_are_needed(given):
     with pytest.raises(ConfigError, match="--model and --output"):
-        evaluation_config(options)
+        Options(**given)
 
 
 def checkpoint_of(model, folder, world_size=2):
