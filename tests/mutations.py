@@ -312,8 +312,11 @@ MUTATIONS = {
         ),
         Mutation(
             "retractions ignored",
-            "if retraction and any(map(str.isdigit, rest[retraction.start() :])):",
-            "if False:",
+            "return retraction is not None and any(map(str.isdigit, rest[retraction.start() :]))",
+            "return False",
+        ),
+        Mutation(
+            "a former answer counts", "if not _FORMER.search(tail, max(0, start - 20), start)", "if True"
         ),
         Mutation(
             "a later box ignored", "return answer if box in (None, answer) else", "return answer if True else"
@@ -338,6 +341,11 @@ MUTATIONS = {
         ),
         Mutation("a denial before the verb", "if not _NEGATION.search(before) and not", "if not"),
         Mutation("the first of distant boxes", "run = [boxes[-1]]", "run = [boxes[0]]"),
+        Mutation(
+            "a box after an operator", "if not sign and _PART_BEFORE.search(tail, 0, start):", "if False:"
+        ),
+        Mutation("a box before an operator", "if sign or after:", "if sign:"),
+        Mutation("what is struck out counts", 'text = _STRUCK.sub(" ", text)', "pass"),
         Mutation("two stars are always emphasis", "if _EMPHASIS.search(text):", "if True:"),
     ],
     "verifier/textual.py": [
@@ -360,9 +368,10 @@ MUTATIONS = {
         ),
         Mutation(
             "one group of thousands after a point",
-            r',\d{1,2}|(?:\.\d{3}){2,})", re.ASCII',
-            r',\d{1,2}|(?:\.\d{3}){1,})", re.ASCII',
+            r',\d{1,2}|(?:\.\d{3}){2,})|"',
+            r',\d{1,2}|(?:\.\d{3}){1,})|"',
         ),
+        Mutation("a display need not end", "        if self.displays:\n", "        if False:\n"),
         Mutation("a sign in braces is lost", 'self.emit("op", group[1])', "pass"),
         Mutation(
             "any word is a unit",
@@ -397,6 +406,7 @@ MUTATIONS = {
         Mutation(
             "numbers side by side multiply", 'and last.op not in ("pow", "fact"):', 'and last.op == "neg":'
         ),
+        Mutation("25 (twenty-five) is 625", 'if op == "" and self.words_meet_a_value():', "if False:"),
         Mutation("any fraction is mixed", "if 0 < p < q and", "if 0 < p and"),
         Mutation("a mixed number subtracts", 'Node("add", (value, tail))', 'Node("mul", (value, tail))'),
         Mutation("an arcsine is a reciprocal", "if power == num(-1) and name in", "if False and name in"),
@@ -408,6 +418,11 @@ MUTATIONS = {
     ],
     "verifier/parse.py": [
         Mutation("half-open as open", "Node(opening + closing, inner", 'Node(opening + ")", inner'),
+        Mutation(
+            "a sum's index ends it",
+            "(\n                level or self.peek()",
+            "(\n                self.peek()",
+        ),
         Mutation(
             "what is left over",
             '        if not self.sees("eof"):\n            raise',
@@ -456,6 +471,7 @@ MUTATIONS = {
             "[named[name] for name in sorted(named, key=str)] or",
             "list(named.values()) or",
         ),
+        Mutation("a false gcd states a value", "return bool(symbols(node)) and all(", "return all("),
         Mutation(
             "any two names",
             'return a == r or "text" in',
@@ -474,9 +490,11 @@ MUTATIONS = {
         ),
         Mutation(
             "a chain need not agree",
-            "return values[-1] if all(self.same(value, values[-1]) for value in values[:-1]) else None",
-            "return values[-1]",
+            "return said if all(self.same(value, values[-1]) for value in values[:-1]) else None",
+            "return said",
         ),
+        Mutation("radians are degrees", 'and "rad^1" not in (a_unit, r_unit):', "and True:"),
+        Mutation("a congruence is an equation", 'if said.op == "congruent":', "if False:"),
         Mutation(
             "percent is a hundredth of an integer",
             "return is_integer(plain) is not True and self.equal(a, r)",
@@ -517,6 +535,7 @@ MUTATIONS = {
         Mutation(
             "a wrong exact value in sympy", "value.numerator, value.denominator)", "value.numerator, 1)"
         ),
+        Mutation("one over infinity", 'if node.op != "neg" and {', "if False and {"),
         Mutation("degrees are radians", '"deg": lambda x: x * sympy.pi / 180', '"deg": lambda x: x * 1'),
         Mutation(
             "infinities are equal",

@@ -71,6 +71,8 @@ class Builder:
         except InexactError:
             pass
         args = list(map(self, node.args))
+        if node.op != "neg" and {sympy.oo, -sympy.oo} & set(args):
+            raise UndefinedError("arithmetic on infinity")
         of_matrices = any(isinstance(arg, sympy.MatrixBase) for arg in args)
         result = (apply_to_matrices if of_matrices else apply)(node.op.removeprefix("fn:"), *args)
         if result.has(sympy.nan, sympy.zoo):
@@ -156,7 +158,7 @@ def check_size(base: Any, exponent: Any) -> None:
     if not exponent.is_number:
         if tower_height(exponent) >= MAX_TOWER:
             raise TooBigError("a tower of powers")
-    elif exponent not in (sympy.oo, -sympy.oo):
+    else:
         size = abs(log2_size(base)) if base.is_number and base != 0 else 1.0
         if log2_size(exponent) > 64 or max(size, 1e-9) * 2 ** log2_size(exponent) > MAX_EXPONENT:
             raise TooBigError("a large power")

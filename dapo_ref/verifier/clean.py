@@ -18,6 +18,11 @@ _JOINED_BOXES = re.compile(
 _MOVES_ON = re.compile(
     r"\b(?:then|so|thus|hence|therefore|wait|actually|final|finally|answer|which|but)\b", re.I
 )
+# What stands in one formula with a box: neither 3 + \boxed{25} nor \boxed{25} + 9 states 25.
+_SIGN_BEFORE = re.compile(r"(?:^|[\s$({=])[-−]$")
+_PART_BEFORE = re.compile(r"[-−+/^\d]$")
+_PART_AFTER = re.compile(r"\s?[-+/^]\s?\{?\d[^$\n]{0,40}?(?=\$|\\\)|\\\]|[.,;]?\s|$)")
+_STRUCK = re.compile(r"~~[^~\n]+~~")
 _TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
 _MARKDOWN = re.compile(r"\*\*|__|`")
 _EMPHASIS = re.compile(r"(?<![\w)}\]])\*\*|\*\*(?![\w({\\-])|__|`")  # 2**10 is a power
@@ -27,7 +32,10 @@ _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
 _PROSE_OR_VERB = re.compile(rf"{_PROSE.pattern}|\bis\b|[^\W\d_a-zA-Z]")
 RETRACTION = re.compile(
     r"\b(?:wrong|incorrect|actually|wait|sorry|mistake|correction|oops|instead|rather"
-    r"|should (?:be|have been)|recheck|reconsider|not correct|alternatively)\b",
+    r"|should (?:be|have been)|recheck|reconsider|not correct|alternatively|scratch that|(?:that|it) back"
+    r"|on (?:reflection|second thoughts?)|double[- ]counts?|miscount(?:ed)?|korrektur|falsch|fehler|erreur"
+    r"|pardon|plutôt|en fait|corrección|perdón|me equivoqué|incorrecto|errore|correzione|неверно|ошиб\w+"
+    r"|исправ\w+)\b|不对|错了|应该是|更正|訂正|間違|틀렸|정정",
     re.IGNORECASE,
 )
 _NEGATION = re.compile(
@@ -37,13 +45,14 @@ _NEGATION = re.compile(
     re.IGNORECASE,
 )
 _VERBS = (
-    r"(?:\b(?:is|are|equals|equal to|be|gets?|gives?|have|has|yields|obtain|find|est|ist|es|é|è|là|adalah)\b"
-    r"|[是为為]|равен|:(?=\s))\s{0,3}[:：]?\s{0,3}"
+    r"(?:\b(?:is|are|equals|equal to|be|gets?|gives?|have|has|yields|obtain|find|takes|needs|costs|est|ist"
+    r"|[Ee]s gibt|es|é|è|[Ii]l y a|[Hh]ay|[Hh]á|là|adalah)\b|[是为為]|共有|равен|:(?=\s))\s{0,3}[:：]?\s{0,3}"
 )
 _VERB = re.compile(_VERBS)
 _VERB_WITH_NUMBER = re.compile(_VERBS + r"[$\\({]{0,3}-?\d")
 _LEAD = re.compile(
-    r"^\s*(?:\\(?:textbf|text|mathrm|mathbf)\s*\{\s*\([A-E]\)\s*\}(?:\s|~|\\[ ,;]|\\quad)*(?=[-$\d]|\\[dtf])"
+    r"^\s*(?:(?:\\(?:textbf|text|mathrm|mathbf)\s*\{\s*\([A-E]\)\s*\}|\([A-E]\)(?=[\s~\\]))"
+    r"(?:\s|~|\\[ ,;]|\\quad)*(?=[-$\d]|\\[dtf])"
     r"|(?:approximately|exactly|about|roughly|around|only|just|an?\stotal\sof)(?=[\s$\\])|≈|~|\\approx|\\sim)\s*",
     re.IGNORECASE,
 )
@@ -76,12 +85,21 @@ def find_boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 def last_boxes(tail: str, longest: int) -> str | None:
-    """The content of the last box, with the boxes it is joined to by `and`, `or`, commas or blanks."""
+    """The content of the last box, with the boxes it is joined to by `and`, `or`, commas or blanks.
+
+    None without a box; empty where the box is only a part of what the formula states.
+    """
     boxes = [box for box in find_boxes(tail) if box[2].strip()]
     boxes = [box for box in boxes if tail.startswith("\\boxed", box[0])] or boxes
     if not boxes:
         return None
     run = [boxes[-1]]
+    start, end, content = run[0]
+    sign, after = _SIGN_BEFORE.search(tail, 0, start), _PART_AFTER.match(tail, end)
+    if not sign and _PART_BEFORE.search(tail, 0, start):
+        return ""
+    if sign or after:
+        return f"{'-' if sign else ''}{{{clean(content[:longest])}}}{after[0] if after else ''}"
     for box in reversed(boxes[:-1]):
         between = tail[box[1] : run[0][0]][:200]
         if not _JOINED_BOXES.fullmatch(between) or _MOVES_ON.search(between):
@@ -114,6 +132,8 @@ def clean(text: str, joined: bool = False) -> str:
         return text
     if "<" in text:
         text = _TAG.sub(" ", text)
+    if "~~" in text:
+        text = _STRUCK.sub(" ", text)
     if _EMPHASIS.search(text):
         text = _MARKDOWN.sub(" ", text)
     for _ in range(3):

@@ -146,7 +146,10 @@ class Comparison:
         values = [x for x in sides if not (is_name(x) if reference is None else is_asked(x, integer))]
         if not values:
             return sides[-1] if len(sides) == 2 else None
-        return values[-1] if all(self.same(value, values[-1]) for value in values[:-1]) else None
+        said = values[-1]
+        if said.op == "congruent":  # 7^2 ≡ 1 (mod 8): the sides agree up to the modulus
+            values = [Node("mod", (value, said.args[1])) for value in (*values[:-1], said.args[0])]
+        return said if all(self.same(value, values[-1]) for value in values[:-1]) else None
 
     def rounded_value(
         self, ops: tuple[str, ...], sides: tuple[Node, ...], reference: Node | None
@@ -230,7 +233,7 @@ class Comparison:
         if contains(a, "percent") or contains(r, "percent"):
             return self.same_percent(a, r)
         degrees = [in_degrees(a), in_degrees(r)]
-        if any(degrees):
+        if any(degrees) and "rad^1" not in (a_unit, r_unit):
             x, y = (bare(node, "deg") if in_degrees(node) else node for node in (a, r))
             if self.equal(x, y):
                 return all(degrees) or not contains(r if degrees[0] else a, "deg")

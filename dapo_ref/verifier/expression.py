@@ -90,6 +90,8 @@ class ExpressionParser:
             if nested > MAX_DEPTH:
                 raise TooBigError("a row of quotients")
             number_next = self.sees("num") or (self.sees("open", "{") and self.sees("num", None, 1))
+            if op == "" and self.words_meet_a_value():
+                raise UnparsableError("a number in words beside another value")
             if op == "" and number_next and last.op not in ("pow", "fact"):
                 raise UnparsableError("two numbers side by side")  # 2^6 3^5 and 3! 5 are products
             self.pos += op != ""
@@ -115,6 +117,10 @@ class ExpressionParser:
         if token.kind == "bar":
             return self.bars == 0
         return token.kind in ATOMS and token.text != "pmod"
+
+    def words_meet_a_value(self) -> bool:
+        """Whether a number in words stands before or after: `25 (twenty-five)` is no product."""
+        return "text" in (self.peek(-1).kind, self.peek(self.sees("open")).kind)
 
     def modulus_follows(self) -> bool:
         return self.sees("open", "(") and self.sees("op", "mod", 1)
@@ -151,15 +157,11 @@ class ExpressionParser:
                 raise UnsupportedError("multiple factorials")
             node = Node("fact", (node,))
         if self.accept("deg"):
-            node = self.degrees(node)
+            node = Node("deg", (node,))
         elif self.sees("op", "%") and not self.starts_atom(self.peek(1)):
             self.pos += 1
             node = Node("percent", (node,))
         return node
-
-    def degrees(self, value: Node) -> Node:
-        self.pos += self.peek().text in ("C", "F") and self.peek(1).kind in SIDE_ENDS  # a temperature
-        return Node("deg", (value,))
 
     def atom(self) -> Node:
         token = self.peek()
@@ -285,9 +287,10 @@ class ExpressionParser:
             value = num(number(self.next().text)) if self.sees("num") else self.argument()
             return Node("root", (value, degree))
         if name == "overline":  # the segment AB, or digits in a row
-            self.expect("open", "{")
-            text = " ".join(self.run("num", "id", "const"))
-            self.expect("close", "}")
+            grouped = self.accept("open", "{")
+            text = " ".join(self.run("num", "id", "const") if grouped else [self.next().text])
+            if grouped:
+                self.expect("close", "}")
             return Node("sym", (f"overline {text}",))
         raise UnparsableError("a misplaced macro")
 

@@ -44,18 +44,23 @@ _HEADING = re.compile(rf"^\s{{0,4}}[*#_\s>-]{{1,8}}(?:{_QUALIFIER}\s{{0,3}}){{0,
 _PHRASE = re.compile(
     r"s?(?:\s(?:final|finale|finala|ostateczna))?(?:\s{0,3}to\s[\w\s]{1,40})?\s{0,3}"
     r"(?:(?:(?:is|are|was|equals|(?:would|should|must|will) be|est|ist|lautet|es|é|è|är|to|là|adalah|равен"
-    r"|هو|هي)(?!\w)|[是为為は은는=])\s{0,3}[:：]?|(?=\s?(?:\\\(|\\\[|\$|\d+\sहै)))",
+    r"|هو|هي)(?!\w)|คือ|[是为為は은는=])\s{0,3}[:：]?|(?=\s?(?:\\\(|\\\[|\$|\d+\sहै)))",
     re.IGNORECASE,
 )
+_FORMER = re.compile(r"\b(?:first|initial|earlier|previous|original|old|wrong|incorrect)\s$", re.IGNORECASE)
 _TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.IGNORECASE | re.DOTALL)
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _FORMULA = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 _CONCLUSION = re.compile(
     r"(?<!\w)(?:Therefore|Thus|Hence|So|Consequently|In conclusion|Donc|Daher|因此|所以|इसलिए|لذا)(?=[\s,，])"
 )
+_IS_THE_ANSWER = re.compile(r"\bis (?:the|our|my) (?:\w+ )?answer[.!]$")
 _HASHES = re.compile(r"(?:^|\n)####[ \t]+([-+$]{0,3}\d(?:[\d,./]*\d)?[$%]?)\s*$")  # no heading
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?")
-_DENIAL = re.compile(r"\b(?:not|no|never|cannot|if|or|maybe|wrong|incorrect)\b|n't|不|非", re.IGNORECASE)
+_DENIAL = re.compile(
+    r"\b(?:not|no|never|neither|cannot|if|or|maybe|perhaps|possibly|suppose|wrong|incorrect)\b|n't|不|非",
+    re.IGNORECASE,
+)
 
 
 def extract_answer(
@@ -78,8 +83,10 @@ def extract_answer(
         if answer is not None:
             return answer or None
     answer = last_boxes(tail, REGION_CHARS) if boxed else None
+    if answer is not None:
+        return None if taken_back(tail.rpartition("\\boxed")[2]) else answer
     ways = (tagged, phrased, emphasised, concluded, hashed)
-    return answer if answer is not None else next((found for way in ways if (found := way(tail))), None)
+    return next((found for way in ways if (found := way(tail))), None)
 
 
 @lru_cache(maxsize=16)
@@ -109,21 +116,26 @@ def labelled(tail: str, words: Sequence[str], boxed: bool) -> str | None:
             value = after_label(tail, start, end)
             if value is None:
                 continue
-            text = region(tail, value)
-            inner = tail[:start].rstrip().endswith(("{", '{"'))  # \text{Answer: 25}
+            text, end = region(tail, value)
+            inner = tail[:start].rstrip(' "').endswith(("{", "(", "["))  # \text{Answer: 25}
             answer = clean(without_closing(text) if inner else text)
             if answer and lowered(answer).strip(" :：\"'.") not in words:
-                return with_what_follows(answer, tail[tail.find(text, value) + len(text) :], boxed)
+                return with_what_follows(answer, tail[end:], boxed)
     return None
 
 
 def with_what_follows(answer: str, rest: str, boxed: bool) -> str:
     """Add a box that comes after the label and says something else; a retraction leaves no answer."""
-    retraction = RETRACTION.search(rest) if rest.strip() else None
-    if retraction and any(map(str.isdigit, rest[retraction.start() :])):
+    if taken_back(rest):
         return ""
     box = last_boxes(rest, REGION_CHARS) if boxed and "\\" in rest else None
     return answer if box in (None, answer) else f"{answer}, {box}"
+
+
+def taken_back(rest: str) -> bool:
+    """Whether what follows an answer retracts it and has another number."""
+    retraction = RETRACTION.search(rest) if rest.strip() else None
+    return retraction is not None and any(map(str.isdigit, rest[retraction.start() :]))
 
 
 def after_label(tail: str, start: int, end: int) -> int | None:
@@ -140,22 +152,22 @@ def after_label(tail: str, start: int, end: int) -> int | None:
     return heading.end() if heading and _HEADING.match(before) else None
 
 
-def region(tail: str, start: int) -> str:
-    """The rest of the line, or the next line with text, extended until brackets of displayed maths close."""
+def region(tail: str, start: int) -> tuple[str, int]:
+    """The rest of the line, or the next line with text, until brackets of displayed maths close; its end."""
     text = tail[start : start + REGION_CHARS]
     body = text.lstrip(" \t\r\n\"'`")
     line, _, rest = body.partition("\n")
     while rest and is_open(line) and line.count("\n") <= 30:
         more, _, rest = rest.partition("\n")
         line += "\n" + more
-    return line
+    return line, start + len(text) - len(rest)
 
 
 def without_closing(text: str) -> str:
-    """The text without its first closing brace that nothing in it opened."""
+    """The text without its first closing bracket that nothing in it opened."""
     level = 0
     for index, char in enumerate(text):
-        level += {"{": 1, "}": -1}.get(char, 0)
+        level += (char in "([{") - (char in ")]}")
         if level < 0:
             return f"{text[:index]} {text[index + 1 :]}"
     return text
@@ -180,9 +192,13 @@ def tagged(tail: str) -> str | None:
 
 def phrased(tail: str) -> str | None:
     """What the last sentence of the form "the answer is …" says."""
-    ends = (end for words in _LABEL_WORDS for _, end in labels(words, tail))
+    spans = (span for words in _LABEL_WORDS for span in labels(words, tail))
+    ends = (end for start, end in spans if not _FORMER.search(tail, max(0, start - 20), start))
     match = next(filter(None, (_PHRASE.match(tail, end) for end in ends)), None)
-    return clean(region(tail, match.end())) or None if match else None
+    if match is None:
+        return None
+    text, end = region(tail, match.end())
+    return None if taken_back(tail[end:]) else clean(text) or None
 
 
 def emphasised(tail: str) -> str | None:
@@ -197,9 +213,11 @@ def emphasised(tail: str) -> str | None:
 
 
 def concluded(tail: str) -> str | None:
-    """The only number of a last, complete sentence that begins with "therefore" or the like."""
+    """The only number of a last, complete sentence: "Therefore, …" or "… is the answer"."""
     text = tail[-300:].strip()
     starts = [match.end() for match in _CONCLUSION.finditer(text)]
+    if _IS_THE_ANSWER.search(text):
+        starts = starts or [max(text.rfind(end, 0, -1) for end in (". ", "! ", "? ", "\n", "; ")) + 1]
     if not starts or text[-1:] not in (".", "。", "।", "!"):
         return None
     sentence = text[starts[-1] : -1]

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dapo_ref.verifier.tree import BRACKETED, STRUCTURES, Node, relation, symbols
 from dapo_ref.verifier.vocabulary import TRIGONOMETRIC
 
+OF_NAMES = frozenset(("floor", "ceil", "gcd", "lcm", "max", "min", "det"))  # that a problem may ask for
+
 
 def is_expression(node: Node) -> bool:
     """Whether a node is a single value, a matrix or one with a unit included, and no structure."""
@@ -35,8 +37,10 @@ def is_asked(node: Node, integer: bool) -> bool:
     """Whether a problem may ask for this side: a name, m + n, x − y, sin x where the value is no integer."""
     if node.op == "add":
         return all(is_name(term.args[0] if term.op == "neg" else term) for term in node.args)
-    function = node.op in ("floor", "ceil") or (not integer and node.op.removeprefix("fn:") in TRIGONOMETRIC)
-    return is_name(node.args[0] if function else node)
+    name = node.op.removeprefix("fn:")
+    if name in OF_NAMES or (not integer and name in TRIGONOMETRIC):
+        return bool(symbols(node)) and all(is_name(arg) or arg.op == "num" for arg in node.args)
+    return is_name(node)
 
 
 def interchangeable(a: Node, r: Node) -> bool:

@@ -54,7 +54,7 @@ class Parser(ExpressionParser):
             run = self.run("sep")
             if run.count(",") > 1:
                 raise UnparsableError("an empty element")
-            if self.sees("eof"):
+            if self.peek().kind in ("eof", "row", "end"):
                 break
             joiners.update(run)
             items.append(self.relation())
@@ -90,8 +90,11 @@ class Parser(ExpressionParser):
             if depth:
                 raise
             self.depth = depth
-            while self.peek().kind not in ("eof", "rel", "sep") or self.peek().text == "quad":
-                self.pos += 1
+            level = 0  # of braces: the `=` in \sum_{k=1} ends no side
+            while not self.sees("eof") and (
+                level or self.peek().kind not in ("rel", "sep") or self.sees("sep", "quad")
+            ):
+                level += {"{": 1, "}": -1}.get(self.next().text, 0)
             return Node("text", (" ".join(token.text for token in self.tokens[start : self.pos]),))
         if len(operators) > 1:
             raise UnparsableError("mixed set operations")

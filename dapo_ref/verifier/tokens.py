@@ -26,16 +26,18 @@ class Token(NamedTuple):
 _GROUP_MARK = r"(?:\ ?\{,\ ?\}|,\\!\ ?|\\,|\\\ |\ |'|_)"
 _TAIL = r"(?:\.\d+)?"
 _PLAIN_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\w.]))?"
+_BRACED_COMMA = r"(?:0\{,\}\d+|\d+\{,\}(?:\d\d?|\d{4,}))(?!\d)"  # 3{,}5 is 3.5
 _NUMBER_INSIDE = re.compile(
-    rf"[1-9]\d{{0,2}}(?:{_GROUP_MARK}\d{{3}})+(?!\d){_TAIL}|{_PLAIN_NUMBER}", re.ASCII
+    rf"[1-9]\d{{0,2}}(?:{_GROUP_MARK}\d{{3}})+(?!\d){_TAIL}|{_BRACED_COMMA}|{_PLAIN_NUMBER}", re.ASCII
 )
 _NUMBER_OUTSIDE = re.compile(
     rf"[1-9]\d{{0,2}}(?:(?:\.\d{{3}})+,\d{{1,2}}(?!\d)|(?:\.\d{{3}}){{2,}}(?!\d|[.,]\d))"  # 1.234,5
     rf"|[1-9]\d{{0,2}}(?:(?:{_GROUP_MARK}|,)\d{{3}})+(?!\d){_TAIL}"
-    rf"|[1-9]\d?(?:,\d\d)+,\d{{3}}(?!\d|,\d)|{_PLAIN_NUMBER}",  # 12,34,567
+    rf"|[1-9]\d?(?:,\d\d)+,\d{{3}}(?!\d|,\d)|{_BRACED_COMMA}|{_PLAIN_NUMBER}",  # 12,34,567
     re.ASCII,
 )
-_EUROPEAN = re.compile(r"\d+(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})", re.ASCII)
+_EUROPEAN = re.compile(r"\d+(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})|" + _BRACED_COMMA, re.ASCII)
+_POINTED = str.maketrans({".": "", ",": ".", "{": "", "}": ""})
 _GROUP_MARKS = re.compile(r"[^\d.eE+-]", re.ASCII)
 _RECURRING = re.compile(
     r"(\d*)\.(\d*)(?:\\(?:overline|bar)\s*\{(\d+)\}|\((\d+)\)"
@@ -43,7 +45,12 @@ _RECURRING = re.compile(
     re.ASCII,
 )
 _REPEATED = re.compile(r"(\d{1,12}?)\1+$", re.ASCII)  # what an ellipsis continues
-_DEGREES = re.compile(r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![A-Za-z]))")
+_NOTATION = [  # old or split notations → the one that the tokens know
+    (re.compile(r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![A-Za-z]))"), r"\\degree "),
+    (re.compile(r"\\degree\s*(?:\\(?:text|mathrm)\s*\{\s*C\s*\}|C(?!\w))"), r"\\text{celsius}"),
+    (re.compile(r"\\degree\s*(?:\\(?:text|mathrm)\s*\{\s*F\s*\}|F(?!\w))"), r"\\text{fahrenheit}"),
+    (re.compile(r"\{\s*\\(?:rm|bf|it)\s+([^{}\\]*)\}"), r"\\text{\1}"),
+]
 _KINDS = {
     char: kind
     for kind, chars in {
@@ -95,7 +102,8 @@ class _Tokenizer:
         self.prose = prose  # inside \text{…} after a value: every word is text
         self.pos = 0
         self.depth = 0  # of ( [ \{
-        self.in_env = 0
+        self.in_env = 0  # matrices and cases
+        self.displays = 0  # align and its like, which are no structure
         self.space = False
 
     def emit(self, kind: str, text: str) -> None:
@@ -125,6 +133,8 @@ class _Tokenizer:
                 self.word()
             else:
                 self.punctuation(char)
+        if self.displays:
+            raise UnparsableError("a display that does not end")
 
     def number(self) -> None:
         match = _RECURRING.match(self.text, self.pos)
@@ -133,7 +143,7 @@ class _Tokenizer:
             match = (_NUMBER_INSIDE if self.depth else _NUMBER_OUTSIDE).match(self.text, self.pos)
             assert match is not None
             european = _EUROPEAN.fullmatch(match[0])
-            text = match[0].replace(".", "").replace(",", ".") if european else match[0]
+            text = match[0].translate(_POINTED) if european else match[0]
         assert match is not None
         self.pos = match.end()
         self.emit("num", text if "(" in text else _GROUP_MARKS.sub("", text))
@@ -155,6 +165,8 @@ class _Tokenizer:
             self.emit(_KINDS[char], char)
         elif char == "&" and self.in_env:
             self.emit("amp", char)
+        elif char == "&" and self.displays:
+            self.space = True
         elif char == '"' and self.after_value():
             self.emit("text", "in")
         elif char == "." and self.last().kind in ("text", "cur"):
@@ -236,10 +248,14 @@ class _Tokenizer:
         name = self.group()
         if which == "begin" and name == "array" and self.text[self.pos : self.pos + 1] == "{":
             self.group()
-        self.in_env += 1 if which == "begin" else -1
-        if not 0 <= self.in_env <= MAX_DEPTH:
+        name, step = name.rstrip("*"), 1 if which == "begin" else -1
+        if name in vocabulary.DISPLAYS:
+            self.displays, self.space = self.displays + step, True
+        else:
+            self.in_env += step
+            self.emit(which, name)
+        if min(self.in_env, self.displays) < 0 or self.in_env > MAX_DEPTH:
             raise UnparsableError("environments do not balance")
-        self.emit(which, name.rstrip("*"))
 
     def macro(self, name: str, prose: bool) -> None:
         """`\\text{…}` and fonts: joiners, units and words become text, anything else is read as maths."""
@@ -285,5 +301,7 @@ def tokenize(text: str) -> list[Token]:
     if len(text) > MAX_CHARS:
         raise TooBigError("too long")
     tokens: list[Token] = []
-    _Tokenizer(_DEGREES.sub(r"\\degree ", text), tokens).run()
+    for pattern, known in _NOTATION:
+        text = pattern.sub(known, text)
+    _Tokenizer(text, tokens).run()
     return tokens

@@ -11,14 +11,14 @@ def words(text: str) -> frozenset[str]:
 
 FUNCTIONS = words(
     "sin cos tan cot sec csc arcsin arccos arctan asin acos atan sinh cosh tanh log ln lg exp sqrt abs gcd "
-    "lcm max min floor ceil sgn"
+    "lcm max min floor ceil sgn det"
 )
 TRIGONOMETRIC = words("sin cos tan cot sec csc")
 GREEK = words(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma "
     "tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar"
 )
-RELATIONS = {op: op for op in ("=", "<", ">", "<=", ">=", "!=")} | {"==": "=", ":=": "=", "~~": "~"}
+RELATIONS = {op: op for op in ("=", "<", ">", "<=", ">=", "!=")} | {"==": "=", ":=": "="}
 _COMMANDS = r"""
     rel <=      \le \leq \leqslant
     rel >=      \ge \geq \geqslant
@@ -54,7 +54,7 @@ _COMMANDS = r"""
     macro frac  \frac \dfrac \tfrac \cfrac
     macro binom \binom \dbinom \tbinom
     macro sqrt  \sqrt
-    macro overline  \overline
+    macro overline  \overline \bar
     macro pmod  \pmod
     open {}     \{ \lbrace
     close {}    \} \rbrace
@@ -75,7 +75,7 @@ _COMMANDS = r"""
     big .       \nabla \bigcup \bigcap
     prose .     \text \mbox \textrm \textbf \textit \textsf \texttt \textnormal \hbox
     font .      \mathrm \mathbf \mathit \mathsf \mathtt \boldsymbol \bm \operatorname \operatorname* \mathcal
-    font .      \mathbb \underline \boxed \fbox \emph \mathop \vec \hat \bar \widehat \overrightarrow
+    font .      \mathbb \underline \boxed \fbox \emph \mathop \vec \hat \widehat \overrightarrow
     setting .   \color \textcolor \phantom \hphantom \vphantom \hspace \vspace \label \tag
     blank .     \left \right \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \displaystyle
     blank .     \textstyle \limits \nolimits \( \) \[ \] \, \; \: \! \> \space \thinspace \rm \bf \it \hfill
@@ -98,12 +98,15 @@ WORDS = {  # plain words, likewise
     **dict.fromkeys(("or", "oder", "ou", "或"), ("sep", "or")),
     **dict.fromkeys(("inf", "infty", "infinity", "oo"), ("const", "oo")),
     **dict.fromkeys(("percent", "pct", "percentage"), ("op", "%")),
+    **dict.fromkeys(("minus", "negative"), ("op", "-")),
     **{currency: ("cur", currency) for currency in ("usd", "eur", "rs", "inr")},
     **{"pi": ("const", "pi"), "mod": ("op", "mod")},
 }
 AFTER_VALUE = {"to": ("op", ":"), "min": ("text", "min")}  # … and those that mean it only after a value
 AFTER_VALUE |= dict.fromkeys(("degree", "degrees", "deg"), ("deg", "deg"))
+AFTER_VALUE |= dict.fromkeys(("st", "nd", "rd", "th"), ("text", "place"))  # 12th; 12ths are no places
 MATRICES = words("matrix pmatrix bmatrix Bmatrix smallmatrix array")
+DISPLAYS = words("equation displaymath math align aligned alignat gather gathered split multline eqnarray")
 VOWELS = frozenset("aeiouyAEIOUY")
 NO_SOLUTION = words(
     "none nosolution nosolutions norealsolution norealsolutions nosuchnumber emptyset theemptyset noroots "
@@ -117,7 +120,7 @@ LETTER_UNITS = words("m g s h L l N J W V K A")
 # What a word after a value may be. A measure has one name, so that two different ones can be told apart …
 _MEASURES = """
     cm centimeter centimetre 厘米 | mm millimeter millimetre 毫米 | nm nanometer | dm decimeter
-    km kilometer kilometre 千米 公里 км | m meter metre 米 метр | inch in | foot ft feet '
+    km kilometer kilometre 千米 公里 км | m meter metre metro 米 метр | inch in | foot ft feet '
     yard yd | mile mi
     acre | hectare ha | second s sec 秒 | minute min 分钟 分鐘 минут | ms | week 周 semaine woche semana
     hour h hr 小时 小時 時間 heure stunde stunden hora часов | day 天 jour tage días
@@ -156,13 +159,15 @@ COUNTED = words("""
     stage story building city country island street color colour token triple tuple quadruple total
     altogether left more each different distinct possible positive ordered real such whole full small large
     red blue green white black new any other old long tall wide high deep away ago male female handshake pt
-    th st nd rd qed marker cracker shovel tower grape carrot lemon farm farmer soldier doctor nurse painter
-    driver kitten deer lion monkey elephant frog spider snake muffin brownie donut burger fry hamburger
-    lollipop peanut raisin olive onion pepper bean rice nut berry strawberry cherry mango kiwi melon
+    place lattice only qed marker cracker shovel tower grape carrot lemon farm farmer soldier doctor nurse
+    painter driver kitten deer lion monkey elephant frog spider snake muffin brownie donut burger fry
+    hamburger lollipop peanut raisin olive onion pepper bean rice nut berry strawberry cherry mango kiwi melon
     watermelon pumpkin
     个 個 颗 只 隻 本 条 條 张 張 人 名 位 岁 歲 次 回 种 種
     块 塊 枚 页 頁 件 台 辆 棵 朵 瓶 盒 袋 包 双 杯 碗 通り 개 명 마리
-    personne élève fois personen stück kinder persona persone niño personas vez veces человек
+    personne élève fois façon manière möglichkeit möglichkeiten mal wege personen stück kinder
+    persona persone niño personas vez veces manera
+    forma maneira человек способ способов способа
 """)
 COMPOUND = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
 DIMENSIONS = {"": 1, "square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}

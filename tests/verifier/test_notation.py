@@ -241,3 +241,167 @@ def test_an_inequality_turns_with_a_negative_factor(x: str, y: str, k: int) -> N
     assert not accepts(f"{x} + {y} > {k}", f"{x}+{y} < {k}")
     assert not accepts(f"-{x} - {y} < -{k}", f"{x}+{y} < {k}")
     assert not accepts(f"{x} + {y} \\le {k}", f"{x}+{y} < {k}")
+
+
+@few
+@given(st.integers(2, 99))
+def test_a_number_in_words_multiplies_nothing(n: int) -> None:
+    ones = {value: word for word, value in vocabulary.NUMBER_WORDS.items()}
+    word = ones.get(n) or f"{ones[n - n % 10]}-{ones[n % 10]}"
+    assert accepts(word, str(n))
+    assert accepts(f"minus {word}", str(-n))
+    assert accepts(f"negative {n}", str(-n))
+    assert not accepts(f"negative {n}", str(n))
+    for twice in (f"{n} ({word})", f"{word} ({n})", f"{n} {word}", f"{word} {n}"):
+        assert not accepts(twice, str(n * n))
+
+
+@few
+@given(INTEGERS)
+def test_ordinals_are_no_fractions(n: int) -> None:
+    for ordinal in ("st", "nd", "rd", "th"):
+        assert accepts(f"{n}{ordinal}", str(n))
+        assert not accepts(f"{n}{ordinal}s", str(n))
+
+
+@few
+@given(st.integers(1, 999), st.integers(0, 9999))
+def test_a_comma_in_braces(a: int, b: int) -> None:
+    text = f"{a}{{,}}{b:04}"
+    assert accepts(text, f"{a}.{b:04}")
+    assert not accepts(text, f"{a}{b:04}")
+    assert accepts(f"{a}{{,}}{b % 1000:03}", f"{a}{b % 1000:03}")
+    assert accepts(f"0{{,}}{b:04}", f"0.{b:04}")
+    assert not accepts(f"0{{,}}{b % 1000:03}", str(b % 1000 or 1))
+    assert not accepts(f"1{a:03}{{,}}{b % 1000:03}", f"1{a:03}{b % 1000:03}")
+
+
+@few
+@given(INTEGERS, st.sampled_from(["{}^\\circ {}", "{}°{}", "{}^{{\\circ}}\\text{{{}}}", "{} \\degree {}"]))
+def test_temperatures_have_a_scale(n: int, form: str) -> None:
+    assert accepts(form.format(n, "C"), str(n))
+    assert accepts(form.format(n, "C"), f"{n}°C")
+    assert not accepts(form.format(n, "C"), f"{n}°F")
+    assert not accepts(form.format(n + 1, "F"), str(n))
+    assert not accepts(f"{n} radians", f"{n}^\\circ")
+    assert not accepts(form.format(n, "C") + "+1", str(n))
+
+
+@few
+@given(NAMES, INTEGERS)
+def test_a_bar_belongs_to_the_name(x: str, n: int) -> None:
+    assert accepts(f"\\bar{{{x}}}", f"\\overline{{{x}}}")
+    assert accepts(f"\\bar {x}", f"\\bar{{{x}}}")
+    assert not accepts(f"\\bar {x}", x)
+    assert not accepts(f"\\bar{{{n}}}", str(n))
+
+
+@few
+@given(st.integers(2, 20), st.integers(2, 9), st.integers(3, 50))
+def test_a_congruence_of_two_values(k: int, base: int, m: int) -> None:
+    rest = base**k % m
+    assert accepts(f"{base}^{{{k}}} \\equiv {rest} \\pmod{{{m}}}", str(rest))
+    assert not accepts(f"{base}^{{{k}}} \\equiv {rest + 1} \\pmod{{{m}}}", str(rest + 1))
+    assert not accepts(f"{base}^{{{k}}} \\equiv {rest + 1} \\equiv {rest} \\pmod{{{m}}}", str(rest))
+
+
+@few
+@given(
+    st.sampled_from(["\\gcd({},{})", "\\max({},{})", "\\det({}{})", "\\sum_{{k=1}}^{{{}}} {}_k"]), INTEGERS
+)
+def test_functions_that_a_problem_asks_for(form: str, n: int) -> None:
+    asked = form.format("a", "b")
+    assert accepts(f"{asked} = {n}", str(n))
+    assert not accepts(f"{asked} = {n}", str(n + 1))
+    assert not accepts(f"{asked} > {n}", str(n))
+    assert not accepts(f"\\gcd({n},{2 * n}) = {n + 1}", str(n + 1))  # n, in truth
+    if "sum" not in form:
+        for more in (f"2{asked}", f"{asked}+1", f"{asked}^2"):
+            assert not accepts(f"{more} = {n}", str(n))
+
+
+def test_infinity_takes_part_in_no_arithmetic() -> None:
+    for text in ("\\frac{5}{\\infty}", "e^{-\\infty}", "0 \\cdot \\infty", "\\infty - \\infty"):
+        assert not accepts(text, "0")
+    assert accepts("+\\infty", "\\infty")
+    assert not accepts("-\\infty", "\\infty")
+
+
+@few
+@given(NAMES, INTEGERS, st.sampled_from(["align*", "aligned", "gather", "equation"]))
+def test_a_display_is_no_structure(x: str, n: int, name: str) -> None:
+    def display(content: str) -> str:
+        return f"\\begin{{{name}}} {content} \\end{{{name}}}"
+
+    assert accepts(display(str(n)), str(n))
+    assert accepts(display(f"{x} &= {n - 1} + 1 \\\\ &= {n}"), str(n))
+    assert not accepts(display(f"{x} &= {n} \\\\ &= {n + 1}"), str(n))
+    assert not accepts(display(f"{n} \\\\ {n + 1}"), str(n * (n + 1)))
+    assert not accepts(f"\\begin{{{name}}} {n}", str(n))
+
+
+@few
+@given(INTEGERS, SMALL)
+def test_a_box_that_is_a_part_of_a_formula(n: int, k: int) -> None:
+    for before, after in (
+        ("", f"+{k}"),
+        ("", f" - {k}"),
+        ("", f"^{k}"),
+        (f"{k}+", ""),
+        (f"{k}/", ""),
+        (str(k), ""),
+    ):
+        assert not judge(f"so $x = {before}\\boxed{{{n}}}{after}$.", str(n)).correct
+    assert judge(f"so $x = \\boxed{{{n}}}^{k}$.", str(n**k)).correct
+    assert judge(f"so $-\\boxed{{{n}}}$.", str(-n)).correct
+    for text in (
+        "**\\boxed{{{}}}**",
+        "- \\boxed{{{}}}",
+        "$\\boxed{{{}}}^\\circ$",
+        "\\boxed{{{}}} - as claimed in 1.",
+    ):
+        assert judge(text.format(n), str(n)).correct
+
+
+TAKEN_BACK = [
+    *("Scratch that: {}", "I take that back. {}", "On reflection, the correct value is {}.", "Actually {}."),
+    *("But that double counts, so {}.", "Korrektur: {}", "不对，应该是{}", "Неверно, {}.", "Pardon, {}."),
+]
+
+
+@pytest.mark.parametrize("words", TAKEN_BACK)
+@pytest.mark.parametrize("mark", ["Answer: {}", "So it is \\boxed{{{}}}.", "The answer is {}.", "答案：{}"])
+def test_an_answer_that_is_taken_back(mark: str, words: str) -> None:
+    for n in (3, 250):
+        assert not judge(f"{mark.format(n)}\n\n{words.format(n + 1)}", str(n)).correct
+        assert judge(f"{mark.format(n)}\n\nThis agrees with the {n + 1} cases above.", str(n)).correct
+        assert judge(f"{mark.format(n + 1)}\n\n{words.format(n)}\n\n{mark.format(n)}", str(n)).correct
+
+
+@few
+@given(INTEGERS)
+def test_a_value_that_is_said_to_be_the_answer(n: int) -> None:
+    for words in ("{} is the answer.", "We see that {} is our final answer!", "คำตอบคือ {}", "(Answer: {})"):
+        assert judge(words.format(n), str(n)).correct
+    for words in (
+        *("{} is not the answer.", "{} is the wrong answer.", "Perhaps {} is the answer.", "~~{}~~"),
+        *(
+            "{} or 1 is the answer.",
+            "My first answer was {}. It is 1.",
+            "Answer: ~~{}~~ 1",
+            "The wrong answer is {}.",
+        ),
+    ):
+        assert not judge(words.format(n), str(n)).correct
+    assert judge(f"Answer: ~~1~~ {n}", str(n)).correct
+
+
+@few
+@given(
+    INTEGERS, st.sampled_from(["es gibt {} Möglichkeiten", "hay {} maneras", "il y a {} façons", "共有{}种"])
+)
+def test_how_many_there_are_in_other_languages(n: int, form: str) -> None:
+    assert accepts(form.format(n), str(n))
+    assert not accepts(form.format(n), str(n + 1))
+    assert not accepts(form.format(f"nicht {n}"), str(n))
+    assert not accepts(form.format(f"{n} oder 1"), str(n))
