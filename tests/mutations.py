@@ -315,11 +315,14 @@ MUTATIONS = {
             "return retraction is not None and any(map(str.isdigit, rest[retraction.start() :]))",
             "return False",
         ),
+        Mutation("a later phrase ignored", "        later = said\n", "        pass\n"),
         Mutation(
             "a former answer counts", "if not _FORMER.search(tail, max(0, start - 20), start)", "if True"
         ),
         Mutation(
-            "a later box ignored", "return answer if box in (None, answer) else", "return answer if True else"
+            "a later box ignored",
+            "return answer if later in (None, answer) else",
+            "return answer if True else",
         ),
         Mutation(
             "text after the end of the turn",
@@ -342,7 +345,9 @@ MUTATIONS = {
         Mutation("a denial before the verb", "if not _NEGATION.search(before) and not", "if not"),
         Mutation("the first of distant boxes", "run = [boxes[-1]]", "run = [boxes[0]]"),
         Mutation(
-            "a box after an operator", "if not sign and _PART_BEFORE.search(tail, 0, start):", "if False:"
+            "a box after an operator",
+            "if not sign and _PART_BEFORE.search(tail, max(0, start - 30), start):",
+            "if False:",
         ),
         Mutation("a box before an operator", "if sign or after:", "if sign:"),
         Mutation("what is struck out counts", 'text = _STRUCK.sub(" ", text)', "pass"),
@@ -397,6 +402,7 @@ MUTATIONS = {
         Mutation("per is times", "sign = -1 if bool(k) != bool(minus) else 1", "sign = -1 if minus else 1"),
         Mutation("letters of any case are units", "and word not in LETTER_UNITS", "and not word"),
         Mutation("squared counts things", '"counted" if singular(word) in COUNTED else ""', '"counted"'),
+        Mutation("kelvins of dollars", 'if powers["K"] > 0 and len(powers) > 1:', "if False:"),
         Mutation("hundreds add", "group, room = 100 * group, 100", "group, room = 100 + group, 100"),
     ],
     "verifier/expression.py": [
@@ -471,7 +477,8 @@ MUTATIONS = {
             "[named[name] for name in sorted(named, key=str)] or",
             "list(named.values()) or",
         ),
-        Mutation("a false gcd states a value", "return bool(symbols(node)) and all(", "return all("),
+        Mutation("f(f(x)) names nothing", "or is_applied(arg) for arg", "for arg"),
+        Mutation("a false gcd states a value", "return bool(symbols(node)) and (simple", "return (simple"),
         Mutation(
             "any two names",
             'return a == r or "text" in',
@@ -554,7 +561,9 @@ MUTATIONS = {
             "left, op, right = right, _FLIPPED[op], left",
             "left, op, right = right, op, left",
         ),
-        Mutation("a negative factor does not turn", "rel_op if slope > 0 else", "rel_op if slope != 0 else"),
+        Mutation(
+            "a negative factor does not turn", "ray(op if slopes[0] > 0 else", "ray(op if slopes[0] != 0 else"
+        ),
         Mutation(
             "|x| > c is between",
             'join = sympy.Intersection if op in ("<", "<=") else sympy.Union',

@@ -20,7 +20,7 @@ _MOVES_ON = re.compile(
 )
 # What stands in one formula with a box: neither 3 + \boxed{25} nor \boxed{25} + 9 states 25.
 _SIGN_BEFORE = re.compile(r"(?:^|[\s$({=])[-−]$")
-_PART_BEFORE = re.compile(r"[-−+/^\d]$")
+_PART_BEFORE = re.compile(r"[-−+/^\d]$|(?:\b(?:not|never|cannot)|n't)(?:\s(?:be|equal))?[\s$\\(\[]*$")
 _PART_AFTER = re.compile(r"\s?[-+/^]\s?\{?\d[^$\n]{0,40}?(?=\$|\\\)|\\\]|[.,;]?\s|$)")
 _STRUCK = re.compile(r"~~[^~\n]+~~")
 _TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
@@ -32,10 +32,10 @@ _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
 _PROSE_OR_VERB = re.compile(rf"{_PROSE.pattern}|\bis\b|[^\W\d_a-zA-Z]")
 RETRACTION = re.compile(
     r"\b(?:wrong|incorrect|actually|wait|sorry|mistake|correction|oops|instead|rather"
-    r"|should (?:be|have been)|recheck|reconsider|not correct|alternatively|scratch that|(?:that|it) back"
-    r"|on (?:reflection|second thoughts?)|double[- ]counts?|miscount(?:ed)?|korrektur|falsch|fehler|erreur"
-    r"|pardon|plutôt|en fait|corrección|perdón|me equivoqué|incorrecto|errore|correzione|неверно|ошиб\w+"
-    r"|исправ\w+)\b|不对|错了|应该是|更正|訂正|間違|틀렸|정정",
+    r"|should (?:be|have been)|recheck|reconsider|not correct|alternatively|scratch that"
+    r"|take (?:that|it) back|on (?:reflection|second thoughts?)|double[- ]counts?|miscount(?:ed)?"
+    r"|korrektur|falsch|fehler|erreur|pardon|plutôt|en fait|corrección|perdón|me equivoqué|incorrecto"
+    r"|errore|correzione|неверно|ошиб\w+|исправ\w+)\b|不对|错了|应该是|更正|訂正|間違|틀렸|정정",
     re.IGNORECASE,
 )
 _NEGATION = re.compile(
@@ -57,9 +57,9 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 _TAIL = re.compile(
-    r"(?:\s*\((?:since|because|as|for|by|from|using|where|i\.e\.|see|exactly|approximately|approx\.?|about|≈|\\approx)\s?[^()]*(?:\([^()]*\)[^()]*)*\)"
+    r"(?:\s*\((?:since|because|as|for|by|from|using|where|when|attained|achieved|at|i\.e\.|see|exactly|approximately|approx\.?|about|≈|\\approx)\s?[^()]*(?:\([^()]*\)[^()]*)*\)"
     r"|[\s—–]+(?:because|since|as\s(?:desired|required|claimed|needed))\b.{0,300}"
-    r"|,\s+(?:in total|in all|so|since|because|which|where|when|as|hence|thus|therefore)\b.{0,300}"
+    r"|,\s+(?:in total|in all|so|since|because|which|where|when|as|hence|thus|therefore|attained)\b.{0,300}"
     r"|\s+(?:is|as)\s(?:the|our|my)\s(?:\w+\s)?answer|\s*(?:です|となります|である|입니다|이다|है|हैं))[\s.。।]*$",
     re.IGNORECASE | re.DOTALL,
 )
@@ -95,8 +95,8 @@ def last_boxes(tail: str, longest: int) -> str | None:
         return None
     run = [boxes[-1]]
     start, end, content = run[0]
-    sign, after = _SIGN_BEFORE.search(tail, 0, start), _PART_AFTER.match(tail, end)
-    if not sign and _PART_BEFORE.search(tail, 0, start):
+    sign, after = _SIGN_BEFORE.search(tail, max(0, start - 2), start), _PART_AFTER.match(tail, end)
+    if not sign and _PART_BEFORE.search(tail, max(0, start - 30), start):
         return ""
     if sign or after:
         return f"{'-' if sign else ''}{{{clean(content[:longest])}}}{after[0] if after else ''}"

@@ -84,7 +84,8 @@ def extract_answer(
             return answer or None
     answer = last_boxes(tail, REGION_CHARS) if boxed else None
     if answer is not None:
-        return None if taken_back(tail.rpartition("\\boxed")[2]) else answer
+        last = max(map(tail.rfind, ("\\boxed", "\\fbox", "\\framebox")))
+        return None if taken_back(tail[last:]) else answer
     ways = (tagged, phrased, emphasised, concluded, hashed)
     return next((found for way in ways if (found := way(tail))), None)
 
@@ -125,11 +126,14 @@ def labelled(tail: str, words: Sequence[str], boxed: bool) -> str | None:
 
 
 def with_what_follows(answer: str, rest: str, boxed: bool) -> str:
-    """Add a box that comes after the label and says something else; a retraction leaves no answer."""
+    """Add a box, or a number that "the answer is", after the label if it says something else; a retraction
+    leaves no answer."""
     if taken_back(rest):
         return ""
-    box = last_boxes(rest, REGION_CHARS) if boxed and "\\" in rest else None
-    return answer if box in (None, answer) else f"{answer}, {box}"
+    later = last_boxes(rest, REGION_CHARS) if boxed and "\\" in rest else None
+    if later is None and (said := phrased(rest)) and _NUMBER.fullmatch(said.strip("$")):
+        later = said
+    return answer if later in (None, answer) else f"{answer}, {later}"
 
 
 def taken_back(rest: str) -> bool:
@@ -187,7 +191,9 @@ def is_open(text: str) -> bool:
 def tagged(tail: str) -> str | None:
     """The content of the last `<answer>…</answer>`."""
     found = list(_TAGGED.finditer(tail))
-    return clean(found[-1][1][:REGION_CHARS]) if found else None
+    if not found or taken_back(tail[found[-1].end() :]):
+        return None
+    return clean(found[-1][1][:REGION_CHARS])
 
 
 def phrased(tail: str) -> str | None:

@@ -21,7 +21,7 @@ def is_applied(node: Node) -> bool:
     """f(3), AB, NO: a letter before letters, numbers or a tuple; 2x is a multiple, not a name."""
     if node.op != "mul" or not is_symbol(node.args[0]):
         return False
-    return all(arg.op in ("sym", "num", "()") for arg in node.args[1:])
+    return all(arg.op in ("sym", "num", "()") or is_applied(arg) for arg in node.args[1:])
 
 
 def is_name(node: Node) -> bool:
@@ -39,7 +39,8 @@ def is_asked(node: Node, integer: bool) -> bool:
         return all(is_name(term.args[0] if term.op == "neg" else term) for term in node.args)
     name = node.op.removeprefix("fn:")
     if name in OF_NAMES or (not integer and name in TRIGONOMETRIC):
-        return bool(symbols(node)) and all(is_name(arg) or arg.op == "num" for arg in node.args)
+        simple = all(is_name(arg) or arg.op == "num" for arg in node.args)
+        return bool(symbols(node)) and (simple or name in ("floor", "ceil"))
     return is_name(node)
 
 

@@ -131,21 +131,17 @@ class Parser(ExpressionParser):
             self.expect("close", ")")
             return node
         node = self.with_unit(node)
-        return Node("unit", (node, Node("text", (currency,)))) if currency and node.op != "unit" else node
+        if not currency or node.op != "unit":
+            return Node("unit", (node, Node("text", (currency,)))) if currency else node
+        if node.args[1].args[0] != currency and "^-" not in node.args[1].args[0]:
+            raise UnparsableError("two units")  # $5 per hour, but neither $5K nor $5 cents
+        return node
 
     def with_unit(self, value: Node) -> Node:
-        """Read the rest of this side: degrees, a percent sign, `million`, a unit; UnparsableError at more."""
+        """Read the rest of this side: `million`, a unit; UnparsableError at more."""
         node, first, start = value, self.peek(), self.pos
-        while True:
-            kind, text, _ = self.peek()
-            if kind == "deg" and node.op != "deg":
-                node = Node("deg", (node,))
-            elif (kind, text) == ("op", "%") and node.op != "percent":
-                node = Node("percent", (node,))
-            elif kind == "text" and vocabulary.singular(text) in vocabulary.SCALES:
-                node = joined("mul", num(vocabulary.SCALES[vocabulary.singular(text)]), node)
-            else:
-                break
+        while self.sees("text") and (scale := vocabulary.SCALES.get(self.peek().text.casefold())):
+            node = joined("mul", num(scale), node)
             self.pos += 1
         rest, unit = self.rest_as_unit()
         if unit is None:

@@ -227,5 +227,7 @@ def unit(text: str) -> str | None:
             exponent = DIMENSIONS[before.casefold()] * DIMENSIONS[after.casefold()] * int(power or 1)
             sign = -1 if bool(k) != bool(minus) else 1
             powers.update({name: sign * exponent * p for name, p in COMPOUND.get(name, {name: 1}).items()})
+    if powers["K"] > 0 and len(powers) > 1:
+        return None  # 5K dollars are thousands
     named = (f"{name}^{power}" for name, power in sorted(powers.items()) if power)
     return "" if "counted" in powers else " ".join(named)

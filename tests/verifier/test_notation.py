@@ -370,11 +370,22 @@ TAKEN_BACK = [
 
 
 @pytest.mark.parametrize("words", TAKEN_BACK)
-@pytest.mark.parametrize("mark", ["Answer: {}", "So it is \\boxed{{{}}}.", "The answer is {}.", "答案：{}"])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "Answer: {}",
+        "It is \\boxed{{{}}}.",
+        "\\fbox{{{}}}",
+        "The answer is {}.",
+        "答案：{}",
+        "<answer>{}</answer>",
+    ],
+)
 def test_an_answer_that_is_taken_back(mark: str, words: str) -> None:
     for n in (3, 250):
         assert not judge(f"{mark.format(n)}\n\n{words.format(n + 1)}", str(n)).correct
         assert judge(f"{mark.format(n)}\n\nThis agrees with the {n + 1} cases above.", str(n)).correct
+        assert judge(f"Is it 7? {words.format(n + 1)}\n\n{mark.format(n)}", str(n)).correct
         assert judge(f"{mark.format(n + 1)}\n\n{words.format(n)}\n\n{mark.format(n)}", str(n)).correct
 
 
@@ -405,3 +416,37 @@ def test_how_many_there_are_in_other_languages(n: int, form: str) -> None:
     assert not accepts(form.format(n), str(n + 1))
     assert not accepts(form.format(f"nicht {n}"), str(n))
     assert not accepts(form.format(f"{n} oder 1"), str(n))
+
+
+@few
+@given(INTEGERS)
+def test_a_later_answer_and_a_box_that_is_denied(n: int) -> None:
+    assert not judge(f"Answer: {n}\n\nSo the answer is {n + 1}.", str(n)).correct
+    assert judge(f"Answer: ${n}$\n\nSo the answer is {n}.", str(n)).correct
+    assert judge(f"Answer: {n}\n\nThe answer is large because of the {n + 1} cases.", str(n)).correct
+    for denied in (
+        "It is not $\\boxed{{{}}}$.",
+        "It can't be \\boxed{{{}}}.",
+        "We never get ${}$ but not \\boxed{{{}}}.",
+    ):
+        assert not judge(denied.format(n, n), str(n)).correct
+    assert judge(f"If it is not prime, we get \\boxed{{{n}}}.", str(n)).correct
+
+
+@few
+@given(INTEGERS, NAMES)
+def test_integer_parts_and_functions_of_functions(n: int, x: str) -> None:
+    for asked in (f"\\lfloor 100{x} \\rfloor", f"\\lceil \\sqrt{{{x}}} \\rceil", f"f(f({x}))", f"f(g({n}))"):
+        assert accepts(f"{asked} = {n}", str(n))
+        assert not accepts(f"2{asked} = {n}", str(n))
+    assert not accepts(f"\\lfloor {n + 1}.5 \\rfloor = {n}", str(n))
+
+
+@few
+@given(INTEGERS)
+def test_a_kelvin_is_no_thousand(n: int) -> None:
+    assert accepts(f"{n} K", str(n))
+    for thousands in (f"{n}K dollars", f"{n}K people", f"\\${n}K"):
+        assert not accepts(thousands, str(n))
+    assert accepts(f"({n:b})_2", str(n))
+    assert not accepts(f"({n:b})_2", f"{n:b}")
