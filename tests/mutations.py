@@ -141,6 +141,7 @@ TESTS = {
     "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
     "compare.py": ["tests/test_evaluation.py"],
     "run/evaluator.py": ["tests/run/test_evaluator.py"],
+    "distributed/shards.py": ["tests/distributed/test_shards.py"],
     "run/options.py": ["tests/run/test_evaluator.py", "tests/test_usage.py"],
     "evaluate.py": ["tests/run/test_evaluator.py"],
     "report/data.py": ["tests/test_report.py"],
@@ -243,7 +244,8 @@ MUTATIONS = {
         Mutation("more processes than GPUs", "processes > gpus", "processes > 2 * gpus"),
         Mutation("no GPU, no limit", "if not gpus and processes >", "if gpus and processes >"),
         Mutation("a few are too many", "max(FEW, cores)", "cores"),
-        Mutation("a rank tells nothing", "int(local_rank) + 1", "1"),
+        Mutation("a rank tells nothing", "_local_rank() + 1)", "1)"),
+        Mutation("the first GPU for all", 'torch.device("cuda", _local_rank())', 'torch.device("cuda", 0)'),
         Mutation("the launcher's number", '"LOCAL_WORLD_SIZE", "1"', '"NO_SIZE", "1"'),
         Mutation("no compiler asked for", "    native_build.require_compiler()", "    pass"),
     ],
@@ -668,6 +670,16 @@ MUTATIONS = {
         Mutation("order of the processes", "[found[key] for key in sorted(found)]", "list(found.values())"),
         Mutation("shares uneven", "(-len(parts) % world_size)", "0"),
     ],
+    "distributed/shards.py": [
+        Mutation(
+            "a partition from its own beginning", "values[low - first : high - first]", "values[: high - low]"
+        ),
+        Mutation("put at the beginning", "mine[low - start : high - start] =", "mine[: high - low] ="),
+        Mutation(
+            "all partitions are read", "        if low < high:", "        if values.tolist() and low < high:"
+        ),
+        Mutation("padding of the writers", "min((rank + 1) * size, parameter.ds_numel)", "(rank + 1) * size"),
+    ],
     "run/options.py": [
         Mutation("temperature 0", "if self.temperature == 0:", "if False:"),
         Mutation("negative limit", "if self.limit < 0:", "if False:"),
@@ -697,7 +709,8 @@ MUTATIONS = {
             "processes.share(chunks(left, evaluator.sampling))",
             "chunks(left, evaluator.sampling)",
         ),
-        Mutation("broken checkpoint", "check_file(path / name, entry)", "pass"),
+        Mutation("broken checkpoint", "check_file(path / name, entries[name])", "pass"),
+        Mutation("every process checks it", "entries if launched_as_main() else ()", "entries"),
     ],
     "report/data.py": [
         Mutation("compressed rollouts unseen", 'for end in ("jsonl.gz", "jsonl")', 'for end in ("jsonl",)'),
@@ -1185,6 +1198,7 @@ MUTATIONS = {
         ),
     ],
     "policy/pretrained.py": [
+        Mutation("a copy on the CPU first", "load_model(config, device)", "load_model(config)"),
         Mutation("end tokens beyond the tokenizer", "values(), *end_ids) + 1", "values()) + 1"),
         Mutation("a type made up", "if kind not in CONFIG_MAPPING:", "if False:"),
         Mutation("code that comes along", 'and content.get("auto_map"):', "and False:"),
@@ -1577,7 +1591,7 @@ MUTATIONS = {
         Mutation("written in place", 'partial = file.with_name(file.name + ".tmp")', "partial = file"),
     ],
     "run/manifest.py": [
-        Mutation("hashes not compared", 'if digest != entry["sha256"]:', "if False:"),
+        Mutation("hashes not compared", 'if found.hexdigest() != entry["sha256"]:', "if False:"),
         Mutation("sizes not compared", 'if size != entry["bytes"]:', "if False:"),
         Mutation(
             "the manifest believed",

@@ -273,7 +273,7 @@ def test_a_checkpoint_is_loaded_into_the_plain_model(tmp_path, tied):
         shards.load_plain(random_llama(num_hidden_layers=1), sorted(folder.glob("rank_*.pt")))
 
 
-def test_a_checkpoint_brings_its_runs_model_and_must_be_whole(tmp_path):
+def test_a_checkpoint_brings_its_runs_model_and_must_be_whole(tmp_path, monkeypatch):
     folder = tmp_path / "checkpoints/step_000010"
     folder.mkdir(parents=True)
     run_folder(tmp_path)
@@ -285,6 +285,8 @@ def test_a_checkpoint_brings_its_runs_model_and_must_be_whole(tmp_path):
     (folder / "loop.json").write_text("{ }")
     with pytest.raises(ConfigError, match="not a whole checkpoint"):
         find_model(folder)
+    monkeypatch.setenv("RANK", "1")
+    assert find_model(folder)[0] == folder  # one process reads it all, and ends the others
 
 
 # --- Within a run -------------------------------------------------------------------------------------------
