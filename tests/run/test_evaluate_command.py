@@ -145,8 +145,10 @@ def test_only_prompts_that_are_asked_need_positions(main: Any, model: Path, tmp_
     given = [f"--model={model}", f"--data={file}", "--samples_per_problem=1"]
     results, rows = main(tmp_path / "a", *given)
     assert (results["problems"], results["too_long"], len(rows)) == (3, 1, 3)
-    assert rows[1]["status"] == "no_answer"
-    assert rows[1]["source"].endswith("d.jsonl:2")
+    expected = {"response": "", "answer": None, "reference": "1", "source": f"{file}:2", "reward": 0.0}
+    expected |= {"status": "no_answer", "correct": False, "truncated": False, "length": 0, "data": "d"}
+    expected |= {"problem": 1, "sample": 0, "answer_class": None, "mean_prob": None, "too_long": True}
+    assert rows[1] == expected | {"prompt": rows[1]["prompt"]}
     with pytest.raises(ConfigError, match="has 512 positions"):
         main(tmp_path / "b", *given, "--max_response_length=512")
     assert not (tmp_path / "b").exists()
