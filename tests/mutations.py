@@ -175,7 +175,8 @@ TESTS = {
     "policy/paths.py": ["tests/policy/test_paths.py"],
     "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
-    "policy/packing.py": ["tests/policy/test_packing.py"],
+    "policy/packing.py": ["tests/policy/test_packing.py", "tests/policy/test_attention.py"],
+    "policy/attention.py": ["tests/policy/test_packing.py", "tests/policy/test_attention.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/columns.py": [
         "tests/policy/test_sampler_gap.py",
@@ -1418,6 +1419,46 @@ MUTATIONS = {
     ],
     "policy/packing.py": [
         Mutation(
+            "keys of the piece alone", "list(chain(*piece.before, piece.own)) for", "list(piece.own) for"
+        ),
+        Mutation("pieces as they come", "sorted(pieces, key=lambda piece: piece.own.start)", "list(pieces)"),
+        Mutation("the first piece's keys", "max(map(len, keys))", "len(keys[0])"),
+        Mutation(
+            "no prompt before a response",
+            "keys = torch.cat([before, queries], dim=1)",
+            "keys = torch.cat([queries[:, :1].expand_as(before), queries], dim=1)",
+        ),
+        Mutation(
+            "another row's place",
+            "home[queries[real]] = real.nonzero()[:, 0]",
+            "home[queries[real]] = real.nonzero()[:, 0].flip(0)",
+        ),
+        Mutation(
+            "one block for all lengths",
+            "not buckets or 2 * len(piece.own) < len(buckets[-1][0].own)",
+            "not buckets",
+        ),
+    ],
+    "policy/attention.py": [
+        Mutation("window of one more", "else window - 1, 0)", "else window, 0)"),
+        Mutation(
+            "scale left to the kernel", "        scale=scaling,\n        window_size", "        window_size"
+        ),
+        Mutation("a kernel that is off", "if not far <= 0.05:", "if far > 5:"),
+        Mutation("tried without gradients", "for x in (out, *gradients)]", "for x in (out,)]"),
+        Mutation("tried without a window", "for window in (None, 5))", "for window in (None,))"),
+        Mutation("fp32 to flash", "    return half and query", "    return query"),
+        Mutation("values of another size", " == key.shape[3] == value.shape[3]", ""),
+        Mutation(
+            "grouped heads to other kernels", "if grouped and q.is_cuda and not (", "if False and not ("
+        ),
+        Mutation(
+            "heads in turn",
+            "x.repeat_interleave(q.shape[1] // x.shape[1], dim=1)",
+            "x.repeat(1, q.shape[1] // x.shape[1], 1, 1)",
+        ),
+        Mutation("a CPU asks for one call", "fused = query.is_cuda and flash", "fused = flash"),
+        Mutation(
             "a query sees what follows",
             "causal_lower_right(num_queries, num_keys)",
             "torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)",
@@ -1430,22 +1471,7 @@ MUTATIONS = {
             "column[num_keys - num_queries :, None]",
             "column[:num_queries, None]",
         ),
-        Mutation(
-            "no prompt before a response",
-            "keys = torch.cat([before, queries], dim=1)",
-            "keys = torch.cat([queries[:, :1].expand_as(before), queries], dim=1)",
-        ),
         Mutation("results in the order of the blocks", "[packing.home]", "[: len(packing.home)]"),
-        Mutation(
-            "another row's place",
-            "home[queries[real]] = real.nonzero()[:, 0]",
-            "home[queries[real]] = real.nonzero()[:, 0].flip(0)",
-        ),
-        Mutation(
-            "one block for all lengths",
-            "not buckets or 2 * len(piece.own) < len(buckets[-1][0].own)",
-            "not buckets",
-        ),
     ],
     "policy/kv_cache.py": [
         Mutation("kept rows begin too late", "rows.starts[keep] - first", "rows.starts[keep]"),
