@@ -173,6 +173,7 @@ TESTS = {
         "tests/run/test_export.py",
     ],
     "policy/paths.py": ["tests/policy/test_paths.py"],
+    "policy/small_model.py": ["tests/policy/test_paths.py"],
     "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py", "tests/policy/test_attention.py"],
@@ -1258,6 +1259,9 @@ MUTATIONS = {
         Mutation("several kinds of input", "    if others:\n", "    if False:\n"),
         Mutation("encoders", "if seen_ahead > TOLERANCE:", "if False:"),
         Mutation("no hint at positions", "{_rope_hint(hf_config, num_positions)}", ""),
+        Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
+    ],
+    "policy/small_model.py": [
         Mutation("lengths do not matter", "SHORT_POSITIONS if num_positions > original else 4096", "4096"),
         Mutation("a layer of each kind", "keep = max(keep, 1 - min(kinds.values()))", "pass"),
         Mutation(
@@ -1266,7 +1270,6 @@ MUTATIONS = {
             "    config = hf_config\n",
         ),
         Mutation("a copy of any size", "if count > MOST_PARAMETERS:", "if False:"),
-        Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
     ],
     "policy/batching.py": [
         # What the sampler tells

@@ -256,7 +256,7 @@ def test_a_gradient_or_a_type_that_is_wrong_is_found(
         policy.precision()
 
 
-def test_on_a_gpu_new_lengths_kernels_and_memory_are_looked_at(
+def test_on_a_gpu_new_lengths_and_kernels_are_looked_at(
     policy: PolicyChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device is a stand-in: what is measured comes from here."""

@@ -24,8 +24,8 @@ from dapo_ref.distributed.engine import Engine
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.plan import Machine, Phase, largest_phase, shape_of
-from dapo_ref.policy.paths import fill, first_layers
 from dapo_ref.policy.pretrained import load_hf_config, torch_dtype
+from dapo_ref.policy.small_model import fill, first_layers
 from dapo_ref.preflight import machine
 from dapo_ref.preflight.checks import Checks
 from dapo_ref.preflight.policy import PolicyChecks
