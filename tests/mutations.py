@@ -272,7 +272,10 @@ MUTATIONS = {
         Mutation("true as Python writes it", "str(default).lower() if", "str(default) if"),
         Mutation("no groups", "_groups(keys) or", "None or"),
         Mutation("no wrapping", "max(width - len(start), 30)", "200"),
-        Mutation("help is a failure", "        if code:\n", "        if True:\n"),
+        Mutation("help is a failure", "    if code:\n", "    if True:\n"),
+        Mutation(
+            "rank 0 alone tells", "    if code:\n", '    if code and os.environ.get("RANK", "0") == "0":\n'
+        ),
         Mutation("all may change", "if name in FREE_KEYS:", "if True:"),
     ],
     "run/next_step.py": [
