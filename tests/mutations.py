@@ -159,7 +159,7 @@ TESTS = {
         "tests/distributed/test_accelerator.py",
         "tests/distributed/test_distributed.py",
     ],
-    "plan.py": ["tests/test_plan.py"],
+    "plan.py": ["tests/test_plan.py", "tests/test_preflight.py"],
     "types.py": ["tests/distributed/test_seeds.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
@@ -173,6 +173,7 @@ TESTS = {
         "tests/run/test_export.py",
     ],
     "policy/paths.py": ["tests/policy/test_paths.py"],
+    "policy/small_model.py": ["tests/policy/test_paths.py"],
     "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
     "policy/packing.py": ["tests/policy/test_packing.py", "tests/policy/test_attention.py"],
@@ -595,12 +596,17 @@ MUTATIONS = {
         Mutation("any folder", '.read_text(encoding="utf-8") != word', '.read_text(encoding="utf-8") == ""'),
         Mutation("no lock is a lock", "    if first:\n", "    if False:\n"),
         Mutation("any lock is seen", "if last != HELD:", "if False:"),
-        Mutation("disk of one checkpoint", "config.keep_checkpoints + 1 if", "1 if"),
+        Mutation(
+            "disk of the checkpoints alone",
+            "sum(disk_bytes(parameters, config).values())",
+            'disk_bytes(parameters, config)["checkpoints"]',
+        ),
         Mutation("any disk", "if needed > free:", "if False:"),
         Mutation("float32 is enough", "if total != world", "if False and total != world"),
         Mutation("any order", "for rank in range(world)]:", "for rank in range(world)] and False:"),
     ],
     "preflight/policy.py": [
+        Mutation("planned beside what is held", " - torch.cuda.memory_allocated())", ")"),
         Mutation("any type", "if dtype != torch.float32]", "if dtype is None]"),
         Mutation("any norm", "if not (math.isfinite(norm) and norm > 0):", "if False:"),
         Mutation(
@@ -797,6 +803,13 @@ MUTATIONS = {
         ),
     ],
     "plan.py": [
+        Mutation("disk of one checkpoint", "config.keep_checkpoints + 1 if", "1 if"),
+        Mutation(
+            "the smallest phase",
+            "return max(phases(shape, config, machine), key",
+            "return min(phases(shape, config, machine), key",
+        ),
+        Mutation("a model without attention heads", "    if not heads:\n", "    if False:\n"),
         Mutation("no moments", "width(precision) + 4 + 8 + 4", "width(precision) + 4 + 4"),
         Mutation("states not shared", "each * shape.parameters / gpus", "each * shape.parameters"),
         Mutation(
@@ -1246,6 +1259,9 @@ MUTATIONS = {
         Mutation("several kinds of input", "    if others:\n", "    if False:\n"),
         Mutation("encoders", "if seen_ahead > TOLERANCE:", "if False:"),
         Mutation("no hint at positions", "{_rope_hint(hf_config, num_positions)}", ""),
+        Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
+    ],
+    "policy/small_model.py": [
         Mutation("lengths do not matter", "SHORT_POSITIONS if num_positions > original else 4096", "4096"),
         Mutation("a layer of each kind", "keep = max(keep, 1 - min(kinds.values()))", "pass"),
         Mutation(
@@ -1254,7 +1270,6 @@ MUTATIONS = {
             "    config = hf_config\n",
         ),
         Mutation("a copy of any size", "if count > MOST_PARAMETERS:", "if False:"),
-        Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
     ],
     "policy/batching.py": [
         # What the sampler tells
