@@ -1,6 +1,7 @@
 """`dapo_ref/distributed/processes.py`: what it tells the group and the watch, without processes for it."""
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -96,9 +97,15 @@ def test_memory_is_that_of_the_largest_process_in_mb(watched: Any, monkeypatch: 
     assert watched.log == [str(ReduceOp.MAX)]
 
 
-def test_only_the_main_process_shows_progress(watched: Any) -> None:
+def test_only_the_main_process_shows_progress(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal: Any = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
     assert watched.progress(3, "steps").disable
-    assert OneProcess().progress(3, "steps").disable == (not sys.stderr.isatty())
+    with OneProcess().progress(3, "steps") as bar:
+        assert not bar.disable
+    terminal.isatty = lambda: False
+    assert OneProcess().progress(3, "steps").disable
 
 
 def test_the_groups_limit_is_off_while_the_watch_runs_and_back_afterwards(

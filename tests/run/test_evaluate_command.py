@@ -169,3 +169,19 @@ def test_the_date_of_the_prompts_is_the_given_one_or_that_of_the_first_start(
     settings = {key: results[key] for key in json.loads((tmp_path / "a/settings.json").read_text())}
     (tmp_path / "b/settings.json").write_text(json.dumps(settings), encoding="utf-8")
     assert main(tmp_path / "b", *given)[1] == rows
+
+
+def test_all_processes_take_the_date_of_the_first(
+    main: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As rank 1 sees it, started after midnight."""
+    tokenizer = char_tokenizer()
+    tokenizer.chat_template = DATED
+    tokenizer.save_pretrained(model)
+    file = data_file(tmp_path / "d.jsonl", ["1+0="])
+    monkeypatch.setattr(
+        Alone, "gather", lambda self, items: ["2024-07-06"] * (items == ["2024-07-07"]) + items
+    )
+    given = [f"--model={model}", f"--data={file}", "--samples_per_problem=1"]
+    (row,) = main(tmp_path / "a", *given, "--prompt_date=2024-07-07")[1]
+    assert row["prompt"].startswith("06 Jul 2024: ")

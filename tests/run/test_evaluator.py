@@ -316,9 +316,13 @@ def test_a_checkpoint_brings_its_runs_model_and_must_be_whole(tmp_path, monkeypa
     folder = tmp_path / "checkpoints/step_000010"
     folder.mkdir(parents=True)
     run_folder(tmp_path)
-    write_manifest(folder, {"loop.json": write_text(folder / "loop.json", "{}")})
+    write_manifest(folder, {"loop.json": write_text(folder / "loop.json", '{"prompt_date": "2026-12-01"}')})
     assert find_model(folder)[0] == folder
-    assert evaluation_config(Options(model=str(folder), output="o")).model == "base"
+    found = evaluation_config(Options(model=str(folder), output="o"))
+    assert (found.model, found.prompt_date) == ("base", "2026-12-01")  # and the date of its prompts
+    elsewhere = tmp_path / "step_000010"  # a name alone makes no checkpoint
+    elsewhere.mkdir()
+    assert find_model(elsewhere) == (elsewhere, None)
     with pytest.raises(ConfigError, match=r"newest checkpoint is .*step_000010"):
         find_model(tmp_path)
     (folder / "loop.json").write_text("{ }")
