@@ -34,7 +34,7 @@ from dapo_ref.config import Config, read_config
 from dapo_ref.data import prints_date
 from dapo_ref.data.mixture import split_sources
 from dapo_ref.distributed.accelerator import make_accelerator
-from dapo_ref.distributed.machine import require_machine
+from dapo_ref.distributed.machine import own_device, require_machine
 from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError
@@ -114,8 +114,9 @@ def find_model(path: Path) -> tuple[Path, RunFolder | None]:
     """
     if is_checkpoint(path):
         try:
-            for name, entry in read_manifest(path).items():
-                check_file(path / name, entry)
+            entries = read_manifest(path)
+            for name in entries if launched_as_main() else ():  # one reads it all
+                check_file(path / name, entries[name])
         except BrokenError as error:
             raise ConfigError(f"model: {path} is not a whole checkpoint: {error}") from error
         return path, RunFolder(path.parent.parent)
@@ -137,7 +138,7 @@ def load_model(options: Options, config: Config) -> PreTrainedModel:
     Raises:
         ConfigError: it cannot be loaded.
     """
-    model = load_plain_model(config)
+    model = load_plain_model(config, own_device())
     if is_checkpoint(Path(options.model)):
         try:
             load_plain(model, sorted(Path(options.model).glob("rank_*.pt")))
@@ -270,7 +271,6 @@ def main(argv: Sequence[str]) -> None:
     kept = output.open(settings) if launched_as_main() else []
     model = load_model(options, config)
     processes = Processes(make_accelerator(config), config.seed)
-    model.to(processes.device)  # type: ignore[arg-type]
     day = processes.gather([config.prompt_date])[0]  # midnight may lie between two starts
     tasks = tasks_of_date(tasks, tokenizer, day)
     finished = whole_problems(processes.gather(kept), config.group_size)

@@ -31,6 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started from 
 import ladder_failures
 import ladder_report
 
+from dapo_ref.report.data import rollout_files
+from dapo_ref.run.files import read_lines
 from dapo_ref.tiny.make_columns import on_the_right_way, way_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -207,7 +209,7 @@ def collect(folder: Path, name: str, seed: int, heldout: list[dict[str, float]])
     """Curves of a run, a value a rollout step, and its held-out figures with what they had cost by then."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     curves: dict[str, list[float | None]] = {key: [rounded(line.get(key)) for line in lines] for key in KEPT}
-    for file in sorted((folder / "rollouts").glob("step_*.jsonl")):
+    for file in rollout_files(folder).values():
         for key, value in responses(file).items():
             curves.setdefault(key, []).append(rounded(value))
     tokens = seconds = 0.0
@@ -223,7 +225,7 @@ def collect(folder: Path, name: str, seed: int, heldout: list[dict[str, float]])
 
 def responses(file: Path) -> dict[str, float]:
     """Shares of the sampled responses of a step by what they did, and the spread of their lengths."""
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = read_lines(file)
     ways = Counter(way_of(row["response"]) for row in rows)
     cut = [row for row in rows if row["truncated"]]
     sound = [row for row in cut if on_the_right_way(row["prompt"].removeprefix("<|bos|>"), row["response"])]

@@ -34,8 +34,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from dapo_ref.errors import ConfigError  # noqa: E402
-from dapo_ref.policy.paths import small_model, text_architecture, try_paths  # noqa: E402
+from dapo_ref.policy.paths import text_architecture, try_paths  # noqa: E402
 from dapo_ref.policy.pretrained import exported_state  # noqa: E402
+from dapo_ref.policy.small_model import small_model  # noqa: E402
 
 TIME_LIMIT_S = 300
 MEMORY_LIMIT_GB = 8

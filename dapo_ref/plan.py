@@ -99,12 +99,14 @@ def shape_of(hf_config: Any) -> Shape:
     """Counts the parameters of the architecture, tied ones once, without memory for them.
 
     Raises:
-        ConfigError: it is not a causal language model of text.
+        ConfigError: it is not a causal language model of text, or not one with attention heads.
     """
     model_class, text = text_architecture(hf_config)
     with torch.device("meta"):
         model = model_class(text)
-    heads = text.num_attention_heads
+    heads = getattr(text, "num_attention_heads", None)
+    if not heads:
+        raise ConfigError(f"model: type {text.model_type!r} has no attention heads: it cannot be planned")
     size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return Shape(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -214,6 +216,11 @@ def phases(shape: Shape, config: Config, machine: Machine) -> list[Phase]:
     return found
 
 
+def largest_phase(shape: Shape, config: Config, machine: Machine) -> Phase:
+    """The one that holds the most."""
+    return max(phases(shape, config, machine), key=lambda phase: phase.total)
+
+
 def most_that_fit(shape: Shape, config: Config, machine: Machine, key: str) -> int:
     """The largest value of `rollout_batch_size` or `tokens_per_microbatch` at which its phase fits, 0 where
     none does."""
@@ -295,14 +302,14 @@ def times(shape: Shape, config: Config, machine: Machine) -> dict[str, float]:
     }
 
 
-def disk_bytes(shape: Shape, config: Config) -> dict[str, float]:
+def disk_bytes(parameters: int, config: Config) -> dict[str, float]:
     """Checkpoints with the one being written, the exported model, and responses of a step at most: about
     four characters a token."""
     count = config.keep_checkpoints + 1 if config.checkpoint_every else 0
     responses = SAMPLED * config.prompts_per_step * config.group_size
     return {
-        "checkpoints": count * 12 * shape.parameters,
-        "model": width(config.precision) * shape.parameters,
+        "checkpoints": count * 12 * parameters,
+        "model": width(config.precision) * parameters,
         "responses of a step": responses * 4 * config.max_response_length,
     }
 
@@ -341,7 +348,7 @@ def report(shape: Shape, config: Config, machine: Machine) -> str:
             ),
             f"largest that fit: {', '.join(most)}",
             f"host memory, GB: {_parts(host_bytes(shape, config))}",
-            f"disk, GB: {_parts(disk_bytes(shape, config))}",
+            f"disk, GB: {_parts(disk_bytes(shape.parameters, config))}",
             f"a step: {responses} responses, at most {responses * config.max_response_length} tokens, "
             f"{responses // config.responses_per_update} updates",
             f"a step, minutes: {', '.join(f'{k} {v / 60:.1f}' for k, v in seconds.items())}; "

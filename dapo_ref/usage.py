@@ -83,10 +83,11 @@ def check(read: Callable[[Sequence[str]], Any], argv: Sequence[str]) -> None:
 
 
 def _leave(text: str, code: int) -> None:
+    """Rank 0 prints; all tell the launcher, which ends rank 0 as soon as another has left."""
+    if code:
+        tell_launcher(text)
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr if code else sys.stdout)
-        if code:
-            tell_launcher(text)
     sys.exit(code)
 
 

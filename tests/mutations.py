@@ -141,6 +141,7 @@ TESTS = {
     "evaluation.py": ["tests/test_evaluation.py", "tests/run/test_evaluator.py"],
     "compare.py": ["tests/test_evaluation.py"],
     "run/evaluator.py": ["tests/run/test_evaluator.py"],
+    "distributed/shards.py": ["tests/distributed/test_shards.py"],
     "run/options.py": ["tests/run/test_evaluator.py", "tests/test_usage.py"],
     "evaluate.py": ["tests/run/test_evaluator.py"],
     "report/data.py": ["tests/test_report.py"],
@@ -158,7 +159,7 @@ TESTS = {
         "tests/distributed/test_accelerator.py",
         "tests/distributed/test_distributed.py",
     ],
-    "plan.py": ["tests/test_plan.py"],
+    "plan.py": ["tests/test_plan.py", "tests/test_preflight.py"],
     "types.py": ["tests/distributed/test_seeds.py"],
     "distributed/processes.py": ["tests/distributed/test_seeds.py", "tests/distributed/test_watch.py"],
     "loss.py": ["tests/test_loss.py"],
@@ -172,9 +173,11 @@ TESTS = {
         "tests/run/test_export.py",
     ],
     "policy/paths.py": ["tests/policy/test_paths.py"],
+    "policy/small_model.py": ["tests/policy/test_paths.py"],
     "policy/batching.py": ["tests/policy/test_batching.py", "tests/policy/test_sampler_gap.py"],
     "policy/logprobs.py": ["tests/policy/test_logprobs.py", "tests/distributed/test_engine.py"],
-    "policy/packing.py": ["tests/policy/test_packing.py"],
+    "policy/packing.py": ["tests/policy/test_packing.py", "tests/policy/test_attention.py"],
+    "policy/attention.py": ["tests/policy/test_packing.py", "tests/policy/test_attention.py"],
     "policy/kv_cache.py": ["tests/policy/test_rollout.py", "tests/policy/test_real_attention.py"],
     "policy/columns.py": [
         "tests/policy/test_sampler_gap.py",
@@ -243,7 +246,8 @@ MUTATIONS = {
         Mutation("more processes than GPUs", "processes > gpus", "processes > 2 * gpus"),
         Mutation("no GPU, no limit", "if not gpus and processes >", "if gpus and processes >"),
         Mutation("a few are too many", "max(FEW, cores)", "cores"),
-        Mutation("a rank tells nothing", "int(local_rank) + 1", "1"),
+        Mutation("a rank tells nothing", "_local_rank() + 1)", "1)"),
+        Mutation("the first GPU for all", 'torch.device("cuda", _local_rank())', 'torch.device("cuda", 0)'),
         Mutation("the launcher's number", '"LOCAL_WORLD_SIZE", "1"', '"NO_SIZE", "1"'),
         Mutation("no compiler asked for", "    native_build.require_compiler()", "    pass"),
     ],
@@ -268,7 +272,10 @@ MUTATIONS = {
         Mutation("true as Python writes it", "str(default).lower() if", "str(default) if"),
         Mutation("no groups", "_groups(keys) or", "None or"),
         Mutation("no wrapping", "max(width - len(start), 30)", "200"),
-        Mutation("help is a failure", "        if code:\n", "        if True:\n"),
+        Mutation("help is a failure", "    if code:\n", "    if True:\n"),
+        Mutation(
+            "rank 0 alone tells", "    if code:\n", '    if code and os.environ.get("RANK", "0") == "0":\n'
+        ),
         Mutation("all may change", "if name in FREE_KEYS:", "if True:"),
     ],
     "run/next_step.py": [
@@ -620,12 +627,17 @@ MUTATIONS = {
         Mutation("any folder", '.read_text(encoding="utf-8") != word', '.read_text(encoding="utf-8") == ""'),
         Mutation("no lock is a lock", "    if first:\n", "    if False:\n"),
         Mutation("any lock is seen", "if last != HELD:", "if False:"),
-        Mutation("disk of one checkpoint", "config.keep_checkpoints + 1 if", "1 if"),
+        Mutation(
+            "disk of the checkpoints alone",
+            "sum(disk_bytes(parameters, config).values())",
+            'disk_bytes(parameters, config)["checkpoints"]',
+        ),
         Mutation("any disk", "if needed > free:", "if False:"),
         Mutation("float32 is enough", "if total != world", "if False and total != world"),
         Mutation("any order", "for rank in range(world)]:", "for rank in range(world)] and False:"),
     ],
     "preflight/policy.py": [
+        Mutation("planned beside what is held", " - torch.cuda.memory_allocated())", ")"),
         Mutation("any type", "if dtype != torch.float32]", "if dtype is None]"),
         Mutation("any norm", "if not (math.isfinite(norm) and norm > 0):", "if False:"),
         Mutation(
@@ -696,6 +708,16 @@ MUTATIONS = {
         Mutation("order of the processes", "[found[key] for key in sorted(found)]", "list(found.values())"),
         Mutation("shares uneven", "(-len(parts) % world_size)", "0"),
     ],
+    "distributed/shards.py": [
+        Mutation(
+            "a partition from its own beginning", "values[low - first : high - first]", "values[: high - low]"
+        ),
+        Mutation("put at the beginning", "mine[low - start : high - start] =", "mine[: high - low] ="),
+        Mutation(
+            "all partitions are read", "        if low < high:", "        if values.tolist() and low < high:"
+        ),
+        Mutation("padding of the writers", "min((rank + 1) * size, parameter.ds_numel)", "(rank + 1) * size"),
+    ],
     "run/options.py": [
         Mutation("temperature 0", "if self.temperature == 0:", "if False:"),
         Mutation("negative limit", "if self.limit < 0:", "if False:"),
@@ -725,7 +747,8 @@ MUTATIONS = {
             "processes.share(chunks(left, evaluator.sampling))",
             "chunks(left, evaluator.sampling)",
         ),
-        Mutation("broken checkpoint", "check_file(path / name, entry)", "pass"),
+        Mutation("broken checkpoint", "check_file(path / name, entries[name])", "pass"),
+        Mutation("every process checks it", "entries if launched_as_main() else ()", "entries"),
     ],
     "report/data.py": [
         Mutation("compressed rollouts unseen", 'for end in ("jsonl.gz", "jsonl")', 'for end in ("jsonl",)'),
@@ -811,6 +834,13 @@ MUTATIONS = {
         ),
     ],
     "plan.py": [
+        Mutation("disk of one checkpoint", "config.keep_checkpoints + 1 if", "1 if"),
+        Mutation(
+            "the smallest phase",
+            "return max(phases(shape, config, machine), key",
+            "return min(phases(shape, config, machine), key",
+        ),
+        Mutation("a model without attention heads", "    if not heads:\n", "    if False:\n"),
         Mutation("no moments", "width(precision) + 4 + 8 + 4", "width(precision) + 4 + 4"),
         Mutation("states not shared", "each * shape.parameters / gpus", "each * shape.parameters"),
         Mutation(
@@ -1213,6 +1243,7 @@ MUTATIONS = {
         ),
     ],
     "policy/pretrained.py": [
+        Mutation("a copy on the CPU first", "load_model(config, device)", "load_model(config)"),
         Mutation("end tokens beyond the tokenizer", "values(), *end_ids) + 1", "values()) + 1"),
         Mutation("a type made up", "if kind not in CONFIG_MAPPING:", "if False:"),
         Mutation("code that comes along", 'and content.get("auto_map"):', "and False:"),
@@ -1259,6 +1290,9 @@ MUTATIONS = {
         Mutation("several kinds of input", "    if others:\n", "    if False:\n"),
         Mutation("encoders", "if seen_ahead > TOLERANCE:", "if False:"),
         Mutation("no hint at positions", "{_rope_hint(hf_config, num_positions)}", ""),
+        Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
+    ],
+    "policy/small_model.py": [
         Mutation("lengths do not matter", "SHORT_POSITIONS if num_positions > original else 4096", "4096"),
         Mutation("a layer of each kind", "keep = max(keep, 1 - min(kinds.values()))", "pass"),
         Mutation(
@@ -1267,7 +1301,6 @@ MUTATIONS = {
             "    config = hf_config\n",
         ),
         Mutation("a copy of any size", "if count > MOST_PARAMETERS:", "if False:"),
-        Mutation("random state used up", "with torch.random.fork_rng(devices=[]):", "if True:"),
     ],
     "policy/batching.py": [
         # What the sampler tells
@@ -1432,6 +1465,46 @@ MUTATIONS = {
     ],
     "policy/packing.py": [
         Mutation(
+            "keys of the piece alone", "list(chain(*piece.before, piece.own)) for", "list(piece.own) for"
+        ),
+        Mutation("pieces as they come", "sorted(pieces, key=lambda piece: piece.own.start)", "list(pieces)"),
+        Mutation("the first piece's keys", "max(map(len, keys))", "len(keys[0])"),
+        Mutation(
+            "no prompt before a response",
+            "keys = torch.cat([before, queries], dim=1)",
+            "keys = torch.cat([queries[:, :1].expand_as(before), queries], dim=1)",
+        ),
+        Mutation(
+            "another row's place",
+            "home[queries[real]] = real.nonzero()[:, 0]",
+            "home[queries[real]] = real.nonzero()[:, 0].flip(0)",
+        ),
+        Mutation(
+            "one block for all lengths",
+            "not buckets or 2 * len(piece.own) < len(buckets[-1][0].own)",
+            "not buckets",
+        ),
+    ],
+    "policy/attention.py": [
+        Mutation("window of one more", "else window - 1, 0)", "else window, 0)"),
+        Mutation(
+            "scale left to the kernel", "        scale=scaling,\n        window_size", "        window_size"
+        ),
+        Mutation("a kernel that is off", "if not far <= 0.05:", "if far > 5:"),
+        Mutation("tried without gradients", "for x in (out, *gradients)]", "for x in (out,)]"),
+        Mutation("tried without a window", "for window in (None, 5))", "for window in (None,))"),
+        Mutation("fp32 to flash", "    return half and query", "    return query"),
+        Mutation("values of another size", " == key.shape[3] == value.shape[3]", ""),
+        Mutation(
+            "grouped heads to other kernels", "if grouped and q.is_cuda and not (", "if False and not ("
+        ),
+        Mutation(
+            "heads in turn",
+            "x.repeat_interleave(q.shape[1] // x.shape[1], dim=1)",
+            "x.repeat(1, q.shape[1] // x.shape[1], 1, 1)",
+        ),
+        Mutation("a CPU asks for one call", "fused = query.is_cuda and flash", "fused = flash"),
+        Mutation(
             "a query sees what follows",
             "causal_lower_right(num_queries, num_keys)",
             "torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)",
@@ -1444,22 +1517,7 @@ MUTATIONS = {
             "column[num_keys - num_queries :, None]",
             "column[:num_queries, None]",
         ),
-        Mutation(
-            "no prompt before a response",
-            "keys = torch.cat([before, queries], dim=1)",
-            "keys = torch.cat([queries[:, :1].expand_as(before), queries], dim=1)",
-        ),
         Mutation("results in the order of the blocks", "[packing.home]", "[: len(packing.home)]"),
-        Mutation(
-            "another row's place",
-            "home[queries[real]] = real.nonzero()[:, 0]",
-            "home[queries[real]] = real.nonzero()[:, 0].flip(0)",
-        ),
-        Mutation(
-            "one block for all lengths",
-            "not buckets or 2 * len(piece.own) < len(buckets[-1][0].own)",
-            "not buckets",
-        ),
     ],
     "policy/kv_cache.py": [
         Mutation("kept rows begin too late", "rows.starts[keep] - first", "rows.starts[keep]"),
@@ -1605,7 +1663,7 @@ MUTATIONS = {
         Mutation("written in place", 'partial = file.with_name(file.name + ".tmp")', "partial = file"),
     ],
     "run/manifest.py": [
-        Mutation("hashes not compared", 'if digest != entry["sha256"]:', "if False:"),
+        Mutation("hashes not compared", 'if found.hexdigest() != entry["sha256"]:', "if False:"),
         Mutation("sizes not compared", 'if size != entry["bytes"]:', "if False:"),
         Mutation(
             "the manifest believed",

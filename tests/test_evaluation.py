@@ -92,6 +92,29 @@ def test_summary_by_hand():
     assert results["verdicts"] | {"correct": 3, "wrong": 2, "no_answer": 1} == results["verdicts"]
 
 
+def test_problems_that_were_not_asked_count_as_wrong_and_in_no_figure_of_responses():
+    """Two of three problems were asked: six responses, one of them cut and one without an answer."""
+    unasked = {"too_long": True, "status": "no_answer", "answer_class": None, "length": 0, "mean_prob": None}
+    results = summarize([*ROWS, *[row(2, False, **unasked)] * 3])
+    assert (results["problems"], results["too_long"]) == (3, 1)
+    assert results["avg@3"] == pytest.approx((2 / 3 + 1 / 3 + 0) / 3)
+    assert results["maj@3"] == pytest.approx((1 + 1 / 2 + 0) / 3)
+    assert results["maj_ties_frac"] == pytest.approx(1 / 3)
+    assert results["truncated_frac"] == results["no_answer_frac"] == pytest.approx(1 / 6)
+    assert results["length_mean"] == pytest.approx(36 / 6)
+    assert results["verdicts"]["no_answer"] == 1
+
+
+def test_the_table_has_a_line_a_figure_and_names_the_verdicts_that_there_are():
+    text = table(figures([{**r, "mean_prob": None} for r in ROWS]))
+    lines = [line.split() for line in text.splitlines()]
+    assert ["avg@3", "0.5000", "±", "0.1667"] in lines
+    assert ["maj@3", "0.7500"] in lines
+    assert ["mean_prob", "–"] in lines
+    assert lines[-1] == ["verdicts", "d", "correct", "3", "wrong", "2", "no_answer", "1"]
+    assert "standard_error" not in text
+
+
 def test_powers_end_with_k_itself():
     assert [powers_up_to(k) for k in (1, 3, 8, 12)] == [[1], [1, 2, 3], [1, 2, 4, 8], [1, 2, 4, 8, 12]]
 

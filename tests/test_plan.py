@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import MambaConfig, Qwen2Config, Qwen2ForCausalLM
 
 from dapo_ref import plan
 from dapo_ref.config import Config, load_config
 from dapo_ref.data import Problem
 from dapo_ref.distributed import accelerator, engine
 from dapo_ref.errors import ConfigError
-from dapo_ref.policy import logprobs, packing
+from dapo_ref.policy import attention, logprobs
 from dapo_ref.policy.batching import MicroBatch, collate, microbatches
 from dapo_ref.policy.kv_cache import RoomyLayer
 from dapo_ref.policy.logprobs import Policy, token_logprobs
@@ -158,6 +158,23 @@ def test_a_model_that_is_none_is_refused() -> None:
 # --- Against what is measured -------------------------------------------------------------------------------
 
 
+def test_a_model_without_attention_heads_is_not_planned() -> None:
+    with pytest.raises(ConfigError, match="type 'mamba' has no attention heads: it cannot be planned"):
+        plan.shape_of(MambaConfig(hidden_size=32, num_hidden_layers=1, vocab_size=40))
+
+
+def test_the_largest_phase_is_the_one_that_holds_most() -> None:
+    """With long rows it is the rollout; with one short row and no checkpoints, the update."""
+    machine = plan.Machine(8, 80 * GB)
+    _, found = shape(2, SIZES[0])
+    long = Config(max_response_length=20480, rollout_batch_size=4096, gradient_checkpointing=True)
+    short = dataclasses.replace(long, rollout_batch_size=1, gradient_checkpointing=False)
+    for config, name in ((long, "rollout"), (short, "update")):
+        largest = plan.largest_phase(found, config, machine)
+        assert largest.name == name
+        assert largest.total == max(phase.total for phase in plan.phases(found, config, machine))
+
+
 def test_constants_are_those_of_the_engine() -> None:
     assert plan.BUCKET_ELEMENTS == accelerator.REDUCE_BUCKET_ELEMENTS
     assert plan.GATHER_ELEMENTS == engine.GATHER_ELEMENTS
@@ -247,7 +264,7 @@ def test_activations_are_as_planned(monkeypatch: Any, size: Any, dtype: Any) -> 
     chunk = 100 * size[4]  # of the responses' 240 tokens
     monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", chunk)
     monkeypatch.setattr(  # a plain tensor: the memory is counted by a mode that takes no other kind
-        packing, "_visible", lambda t, length, *_: torch.ones(t, length, dtype=torch.bool).tril(length - t)
+        attention, "_visible", lambda t, length, *_: torch.ones(t, length, dtype=torch.bool).tril(length - t)
     )
     precision = "bf16" if dtype == torch.bfloat16 else "fp32"
     for checkpointing in (True, False):

@@ -14,7 +14,8 @@ import torch
 
 from dapo_ref.config import Config
 from dapo_ref.errors import ConfigError
-from dapo_ref.policy import kv_cache, packing
+from dapo_ref.plan import Phase
+from dapo_ref.policy import attention, kv_cache
 from dapo_ref.preflight import machine
 from dapo_ref.preflight.checks import Checks, FailedError, NotHereError
 from dapo_ref.preflight.policy import PolicyChecks
@@ -137,12 +138,15 @@ def test_locks_that_others_do_not_see_or_that_are_not_there(
 def test_the_disk_holds_one_checkpoint_more_than_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """10⁹ parameters: three checkpoints of 12 bytes and a model of 2 are 38 GB; without checkpoints 2."""
+    """10⁹ parameters: three checkpoints of 12 bytes and a model of 2 are 38 GB; without checkpoints 2. Twice
+    512 × 16 responses of 20,480 × 4 bytes are 1.3 GB."""
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 37 * 10**9))
-    with pytest.raises(FailedError, match=r"38\.0 GB for checkpoints and model, 37\.0 GB free: make room"):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 39 * 10**9))
+    with pytest.raises(
+        FailedError, match=r"39\.3 GB for checkpoints, model and responses, 39\.0 GB free: make"
+    ):
         machine.disk(Config(keep_checkpoints=2), tmp_path, 10**9)
-    assert machine.disk(Config(checkpoint_every=0), tmp_path, 10**9).startswith("2.0 GB")
+    assert machine.disk(Config(checkpoint_every=0), tmp_path, 10**9).startswith("3.3 GB")
 
 
 def test_sums_and_order_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,15 +192,39 @@ def test_a_sound_policy_passes(policy: PolicyChecks) -> None:
     assert "gradient norm" in policy.update()
     assert "packed and padded rows differ by" in policy.packing()
     assert "sampled and trained policy differ by" in policy.sampling()
-    for check in (policy.decoding, policy.kernels, lambda: policy.memory(10)):
+    for check in (policy.decoding, policy.kernels, lambda: policy.memory(largest)):
         with pytest.raises(NotHereError, match="for GPUs"):
             check()
+
+
+def largest() -> Phase:
+    return Phase("rollout", "rollout_batch_size", {"rows": 3e6, "states": 4.5e7})
+
+
+def test_what_is_planned_is_allocated_once(policy: PolicyChecks, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def empty(size: int, **_: Any) -> None:
+        asked.append(size)
+        if size > 3 * 10**7:
+            raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(policy, "_require_gpu", lambda: None)
+    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 2 * 10**7)
+    assert policy.memory(largest) == "0.0 GB planned for rollout fit"
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 10**7)
+    with pytest.raises(FailedError, match="planned for rollout do not fit: rollout_batch_size; see"):
+        policy.memory(largest)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 10**8)
+    policy.memory(largest)
+    assert asked == [28 * 10**6, 38 * 10**6, 0]
 
 
 def test_packed_attention_that_sees_too_much_is_found(
     policy: PolicyChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "_visible", lambda *_: None)
+    monkeypatch.setattr(attention, "_visible", lambda *_: None)
     with pytest.raises(FailedError, match=r"packed and padded rows differ by .*: set packing to false"):
         policy.packing()
 
@@ -228,7 +256,7 @@ def test_a_gradient_or_a_type_that_is_wrong_is_found(
         policy.precision()
 
 
-def test_on_a_gpu_new_lengths_kernels_and_memory_are_looked_at(
+def test_on_a_gpu_new_lengths_and_kernels_are_looked_at(
     policy: PolicyChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device is a stand-in: what is measured comes from here."""

@@ -2,13 +2,17 @@
 compared."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
 
 from dapo_ref.config import Config
 from dapo_ref.data import Problem
+from dapo_ref.errors import TrainingError
+from dapo_ref.own_reward import Outcome
 from dapo_ref.scoring import (
+    REWARDS,
     Scorer,
     correct_matrix,
     dapo_reward,
@@ -77,7 +81,14 @@ def test_rows_for_people_hold_what_the_verifier_saw():
         ("0.5", None, "no_answer"),
         ("0.5", r"$\frac{1}{2}$", "correct"),
     ]
-    assert {"prompt", "response", "correct", "truncated", "length", "source"} <= rows[0].keys()
+    assert {"prompt", "response", "correct", "truncated"} <= rows[0].keys()
+    assert [(row["length"], row["source"], row["reward"]) for row in rows[1:3]] == [(2, "test#0", -1.0)] * 2
+    cut = dataclasses.replace(GROUPS[0].rollouts[0], truncated=True, reward=-0.1234567)
+    with Scorer(CONFIG) as scorer:
+        (judged,) = scorer.score([dataclasses.replace(GROUPS[0], rollouts=[cut])])
+    shown = dataclasses.replace(judged.rollouts[0], reward=-0.1234567)
+    (row,) = rollout_rows([dataclasses.replace(judged, rollouts=[shown])], char_tokenizer())
+    assert (row["truncated"], row["reward"]) == (True, -0.123457)
 
 
 def test_the_pool_is_made_as_configured(monkeypatch):
@@ -88,6 +99,67 @@ def test_the_pool_is_made_as_configured(monkeypatch):
     )
     Scorer(config)
     assert asked == {"workers": 3, "timeout_s": 0.5, "memory_mb": 77, "boxed": False}
+
+
+def test_what_holds_processes_is_made_as_configured_and_closed(monkeypatch):
+    class Held:
+        def __init__(self, *spec, **settings):
+            self.asked, self.closed = (spec, settings), False
+
+        def close(self):
+            self.closed = True
+
+    monkeypatch.setattr("dapo_ref.scoring.VerifierPool", Held)
+    monkeypatch.setattr("dapo_ref.scoring.OwnReward", Held)
+    limits = {"verifier_workers": 3, "verifier_timeout_s": 0.5, "verifier_memory_mb": 77}
+    config = dataclasses.replace(CONFIG, reward_function="a.py:f", reward_in_process=True, **limits)
+    with Scorer(config) as scorer:
+        assert not scorer._pool.closed
+    given = {"workers": 3, "timeout_s": 0.5, "memory_mb": 77, "in_process": True}
+    assert scorer._own.asked == (("a.py:f",), given)
+    assert scorer._pool.closed
+    assert scorer._own.closed
+
+
+def test_a_reward_function_is_asked_with_all_messages_and_fields_and_may_be_late(monkeypatch):
+    asked = []
+
+    class Own:
+        def __init__(self, *spec, **settings):
+            pass
+
+        def submit(self, *arguments):
+            asked.append(arguments)
+            return arguments[1]
+
+        def result(self, ticket):
+            return Outcome(ticket == "good", 0.25, "" if ticket == "good" else "slow", ticket == "slow")
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("dapo_ref.scoring.OwnReward", Own)
+    messages = ({"role": "system", "content": "Be short."}, {"role": "user", "content": "What?"})
+    problem = Problem(messages, "ref", "test#0", {"worth": 2})
+    rollouts = [Rollout([5], text, False) for text in ("good", "slow", "bad")]
+    with Scorer(dataclasses.replace(CONFIG, reward_function="a.py:f")) as scorer:
+        scorer.begin(problem, rollouts[1])
+        (scored,) = scorer.score([Group(problem, [1], rollouts)])
+    prompt = "Be short.\n\nWhat?"
+    assert asked == [(prompt, text, "ref", {"worth": 2}) for text in ("slow", "good", "bad")]  # each once
+    statuses = [rollout.verdict.status for rollout in scored.rollouts]
+    assert statuses == [Status.CORRECT, Status.TIMEOUT, Status.WRONG]
+    assert scorer.answer_classes(scored) == [0, None, None]
+
+
+@pytest.mark.parametrize("rewards", [torch.ones(3), torch.ones(2, 2), torch.tensor([1.0, math.nan, 1, 1])])
+def test_a_reward_that_is_not_one_finite_number_a_response_ends_the_run(monkeypatch, rewards):
+    monkeypatch.setitem(REWARDS, "broken", lambda groups, config: rewards)
+    with (
+        Scorer(dataclasses.replace(CONFIG, reward="broken")) as scorer,
+        pytest.raises(TrainingError, match="a finite number for each of 4 responses"),
+    ):
+        scorer.score(GROUPS)
 
 
 def test_what_begin_started_is_not_verified_again(monkeypatch):

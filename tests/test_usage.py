@@ -103,10 +103,12 @@ def test_the_launcher_is_told_of_a_usage_and_not_of_help(tmp_path, monkeypatch) 
     assert "A run needs a configuration" in file.read_text(encoding="utf-8")
 
 
-def test_one_of_several_processes_speaks(capsys, monkeypatch) -> None:
+def test_one_of_several_processes_speaks_and_all_tell_the_launcher(capsys, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     assert asked([], needed=("--config",)) == 2
     assert capsys.readouterr() == ("", "")
+    assert "A run needs a configuration" in (tmp_path / "error.json").read_text(encoding="utf-8")
 
 
 def test_all_keys_stand_in_the_groups_of_the_configuration() -> None:

@@ -197,7 +197,7 @@ class Engine(Processes):
 
     def load_state(self, files: Sequence[Path]) -> None:
         """Restores what processes wrote with `save_state`, in the order of their ranks; a collective."""
-        load_shard(self._zero.optimizer, self.policy, files, self.rank)
+        load_shard(self._zero.optimizer, self.policy, files, self.rank, self.watch.alive)
 
     # --- The rest ---------------------------------------------------------------------------------------
 

@@ -28,8 +28,17 @@ def require_machine(config: Config) -> None:
 
 def processes_here() -> int:
     """Processes of this run on this machine, as far as the launcher says."""
-    local_rank = os.environ.get("LOCAL_RANK") or of_mpi("LOCAL_RANK") or "0"
-    return max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), int(local_rank) + 1)
+    return max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), _local_rank() + 1)
+
+
+def own_device() -> torch.device:
+    """The GPU that the Accelerator will give this process, for use before there is one; the CPU without
+    GPUs."""
+    return torch.device("cuda", _local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK") or of_mpi("LOCAL_RANK") or "0")
 
 
 def require_processors(processes: int, gpus: int, cores: int) -> None:

@@ -7,7 +7,7 @@ the padding, are the parameter, and can be cut anew for another W. DeepSpeed's o
 in one flat tensor and load with the same W only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,19 +52,23 @@ def save_shard(zero: Any, module: nn.Module, file: IO[bytes]) -> None:
     torch.save(content, file)
 
 
-def load_shard(zero: Any, module: nn.Module, files: Sequence[Path], rank: int) -> None:
+def load_shard(
+    zero: Any, module: nn.Module, files: Sequence[Path], rank: int, alive: Callable[[], None]
+) -> None:
     """Restores what all processes wrote with `save_shard`.
 
     Args:
         zero, module: as for `save_shard`; may be spread over another number of processes.
         files: of all ranks that wrote, in their order.
         rank: this process.
+        alive: called with every parameter.
     """
     own = len(files) == zero.dp_process_group.size()
     contents = [_read(file) for file in ([files[rank]] if own else files)]
     _create_state(zero, contents[0])
     zero.checkpoint_event_prologue()
     for name, parameter in _parameters(module):
+        alive()
         partitions = [content[PARTITIONS][name] for content in contents]
         for key in partitions[0]:
             partition = partitions[0][key] if own else _cut(partitions, key, parameter, rank)
@@ -95,13 +99,19 @@ def load_plain(module: nn.Module, files: Sequence[Path]) -> None:
         parameter.data.copy_(whole.view_as(parameter))
 
 
-def _cut(partitions: list[dict[str, Tensor]], key: str, parameter: Any, rank: int) -> Tensor:
-    """This process's partition of a parameter that was cut for another number of processes."""
-    whole = torch.cat([partition[key].flatten() for partition in partitions])[: parameter.ds_numel]
+def _cut(partitions: Sequence[dict[str, Tensor]], key: str, parameter: Any, rank: int) -> Tensor:
+    """This process's partition of a parameter that was cut for another number of processes. The files are
+    mapped into memory: only what the partition takes of them is read."""
     size = parameter.ds_tensor.numel()
-    mine = whole.new_zeros(size)
-    part = whole[rank * size : (rank + 1) * size]
-    mine[: len(part)] = part
+    start, end = rank * size, min((rank + 1) * size, parameter.ds_numel)
+    mine = torch.zeros(size, dtype=partitions[0][key].dtype)
+    first = 0
+    for partition in partitions:
+        values = partition[key].flatten()
+        low, high = max(start, first), min(end, first + len(values))
+        if low < high:
+            mine[low - start : high - start] = values[low - first : high - first]
+        first += len(values)
     return mine
 
 

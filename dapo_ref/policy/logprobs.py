@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from dapo_ref.policy.attention import ATTENTION
 from dapo_ref.policy.batching import MicroBatch
-from dapo_ref.policy.packing import ATTENTION
 
 CHUNK_ELEMENTS = 2**25
 """Logits held at once: 128 MB in fp32."""

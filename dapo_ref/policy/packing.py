@@ -11,31 +11,17 @@ norms, rotary positions, experts, the output head) needs no more than that. Atte
 tokens: it is taken apart into blocks, rows of queries that see the keys of their own piece and of those
 before it in their text, and nothing else. The sums are the same ones; nothing is approximated.
 
-transformers calls a function registered under a name for the attention of its models, and passes keyword
-arguments of the model's forward on to it. Nothing else of a model is changed.
+Here is who sees whom; `attention.py` computes with it.
 
-Dimension key: n packed tokens, h heads, d head size; of a block: b rows, T queries, L ≥ T keys.
+Dimension key: n packed tokens; of a block: b rows, T queries, L ≥ T keys.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from itertools import accumulate, chain
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.nn.attention.bias import causal_lower_right
-from transformers import AttentionInterface
-
-ATTENTION = "dapo_packed"
-"""The name under which transformers knows `packed_attention`."""
-
-NO_MATTER = {
-    *("dropout", "position_ids", "use_cache", "is_causal", "cache_position", "return_dict"),
-    *("output_attentions", "output_hidden_states", "output_router_logits"),
-}
-"""What layers pass along that changes nothing in a plain softmax over the tokens before."""
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -52,6 +38,31 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Sequences:
+    """The pieces one after the other, none filled up, for a kernel that takes rows of all lengths at once.
+
+    The queries are the packed tokens as they stand. A piece's queries are the last of its keys, as in a
+    block.
+
+    Attributes:
+        keys: [Σ L] which packed token each key is, piece after piece: what stands before it, then its own.
+        query_starts, key_starts: [pieces + 1] int32, where each piece's queries and keys begin; their number.
+        most_queries, most_keys: of a piece.
+    """
+
+    keys: Tensor
+    query_starts: Tensor
+    key_starts: Tensor
+    most_queries: int
+    most_keys: int
+
+    def to(self, device: torch.device) -> "Sequences":
+        """The same on another device."""
+        starts = self.query_starts.to(device), self.key_starts.to(device)
+        return Sequences(self.keys.to(device), *starts, self.most_queries, self.most_keys)
+
+
+@dataclass(frozen=True)
 class Packing:
     """Which of the packed tokens see which.
 
@@ -60,16 +71,24 @@ class Packing:
         queries: [Σ b·T] which packed token each query is, block after block, row after row.
         keys: [Σ b·L] likewise.
         home: [n] where each token's result stands among the queries.
+        sequences: the same without blocks.
     """
 
     blocks: Sequence[Block]
     queries: Tensor
     keys: Tensor
     home: Tensor
+    sequences: Sequences
 
     def to(self, device: torch.device) -> "Packing":
         """The same on another device."""
-        return Packing(self.blocks, *(x.to(device) for x in (self.queries, self.keys, self.home)))
+        return Packing(
+            self.blocks,
+            self.queries.to(device),
+            self.keys.to(device),
+            self.home.to(device),
+            self.sequences.to(device),
+        )
 
 
 @dataclass(frozen=True)
@@ -107,7 +126,24 @@ def packing_of(pieces: Sequence[Piece]) -> Packing:
     queries, keys, real = (torch.cat(parts) for parts in list(zip(*laid_out, strict=True))[1:])
     home = torch.empty(int(real.sum()), dtype=torch.long)
     home[queries[real]] = real.nonzero()[:, 0]
-    return Packing([block for block, *_ in laid_out], queries, keys, home)
+    return Packing([block for block, *_ in laid_out], queries, keys, home, sequences_of(pieces))
+
+
+def sequences_of(pieces: Sequence[Piece]) -> Sequences:
+    """Lays out the pieces of a packed row one after the other.
+
+    Args:
+        pieces: all of the row.
+    """
+    pieces = sorted(pieces, key=lambda piece: piece.own.start)
+    keys = [list(chain(*piece.before, piece.own)) for piece in pieces]
+    return Sequences(
+        keys=torch.tensor(list(chain(*keys))),
+        query_starts=torch.tensor([0, *(piece.own.stop for piece in pieces)], dtype=torch.int32),
+        key_starts=torch.tensor(list(accumulate(map(len, keys), initial=0)), dtype=torch.int32),
+        most_queries=max(len(piece.own) for piece in pieces),
+        most_keys=max(map(len, keys)),
+    )
 
 
 def _of_like_length(pieces: list[Piece]) -> list[list[Piece]]:
@@ -132,69 +168,6 @@ def _block(pieces: list[Piece]) -> tuple[Block, Tensor, Tensor, Tensor]:
     return Block(len(pieces), width, keys.shape[1]), queries.flatten(), keys.flatten(), real.flatten()
 
 
-def packed_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: None,
-    packing: Packing,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention of packed tokens, in the form that transformers' models call.
-
-    Args:
-        module: the attention layer.
-        query: [1, h, n, d].
-        key, value: [1, h or fewer, n, d].
-        attention_mask: none; `packing` says who sees whom.
-        packing: of these tokens.
-        scaling: of the scores; d^−½ where None.
-        sliding_window: keys that a query sees, itself included; all where None.
-        kwargs: what else a layer passes.
-
-    Returns:
-        ([1, n, h, d], None): no attention weights.
-
-    Raises:
-        ValueError: the layer asks for more than this does.
-    """
-    for name in sorted(kwargs.keys() - NO_MATTER):
-        if kwargs[name] is not None:
-            raise ValueError(f"{type(module).__name__} passes {name} to its attention; set packing: false")
-    sizes = [(block.num_rows, block.num_queries) for block in packing.blocks]
-    of_queries = _rows(query, packing.queries, sizes)
-    sizes = [(block.num_rows, block.num_keys) for block in packing.blocks]
-    of_keys, of_values = _rows(key, packing.keys, sizes), _rows(value, packing.keys, sizes)
-    results = []
-    for block, q, k, v in zip(packing.blocks, of_queries, of_keys, of_values, strict=True):
-        visible = _visible(block.num_queries, block.num_keys, sliding_window, q.device)
-        out = F.scaled_dot_product_attention(
-            q, k, v, visible, scale=scaling, enable_gqa=k.shape[1] != q.shape[1]
-        )
-        results.append(out.transpose(1, 2).flatten(0, 1))
-    return torch.cat(results)[packing.home][None], None
-
-
-def _rows(heads: Tensor, index: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
-    """[1, h, n, d] to [b, h, L, d] for each (b, L). One lookup for all, since the backward pass of each is as
-    large as the n tokens; and a lookup because that of an index adds up in no fixed order on a GPU."""
-    rows = F.embedding(index, heads[0].transpose(0, 1).flatten(1)).unflatten(1, (-1, heads.shape[3]))
-    blocks = rows.split([b * length for b, length in sizes])
-    return [block.unflatten(0, size).transpose(1, 2) for block, size in zip(blocks, sizes, strict=True)]
-
-
-def _visible(num_queries: int, num_keys: int, window: int | None, device: torch.device) -> Tensor:
-    """[T, L] which keys a query sees; without a window in the form that fused kernels take."""
-    if window is None or num_keys <= window:
-        return causal_lower_right(num_queries, num_keys)
-    column = torch.arange(num_keys, device=device)
-    distance = column[num_keys - num_queries :, None] - column
-    return (distance >= 0) & (distance < window)
-
-
 SHORTEST_SHARED_PREFIX = 16
 """Tokens; a shorter common beginning costs more to set apart than to compute again."""
 
@@ -213,6 +186,3 @@ def shared_prefix_length(prompts: Sequence[list[int]]) -> int:
     while length < longest and first[length] == last[length]:
         length += 1
     return length if length >= SHORTEST_SHARED_PREFIX else 0
-
-
-AttentionInterface.register(ATTENTION, packed_attention)

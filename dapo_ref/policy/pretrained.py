@@ -35,6 +35,8 @@ SIDE_FILES = (
 )
 """Of any model; a tokenizer names those of its kind."""
 
+CPU = torch.device("cpu")
+
 transformers.utils.logging.disable_progress_bar()  # of loading weights
 
 
@@ -234,8 +236,11 @@ WEIGHTS = (
 """In transformers' order."""
 
 
-def load_model(config: Config) -> PreTrainedModel:
+def load_model(config: Config, device: torch.device | None = None) -> PreTrainedModel:
     """The model with its weights, sharded if ZeRO-3 is on, and without sampling rules of its own.
+
+    Args:
+        device: where the weights go straight from their files; the CPU, or their shards, where None.
 
     Raises:
         ConfigError: it cannot be loaded, or its files lack some of its weights.
@@ -246,6 +251,7 @@ def load_model(config: Config) -> PreTrainedModel:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             config.model_dir,
             dtype=torch_dtype(config),
+            device_map=device and {"": device},
             generation_config=own,  # transformers reads no file then
             output_loading_info=True,
             ignore_mismatched_sizes=True,
@@ -304,14 +310,18 @@ def exported_state(
     return state | {name: buffer.cpu() for name, buffer in model.named_buffers() if name in saved}
 
 
-def load_plain_model(config: Config) -> PreTrainedModel:
+def load_plain_model(config: Config, device: torch.device = CPU) -> PreTrainedModel:
     """The whole model in this process, in evaluation mode, for sampling alone; to be called before ZeRO-3 is
     on, which would shard it.
+
+    Args:
+        device: where the weights go straight from their files. The processes of a node then share what the
+            operating system holds of the files, and none has a copy of its own beside its GPU's.
 
     Raises:
         ConfigError: as for `load_model`.
     """
-    return load_model(config).eval()
+    return load_model(config, device).eval()
 
 
 def check_positions(config: Config, *prompts: Iterable[tuple[object, Sequence[int]]]) -> None:

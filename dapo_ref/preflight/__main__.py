@@ -10,7 +10,7 @@ not here. The exit code is 1 if one failed.
 import dataclasses
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accelerate import init_empty_weights
@@ -23,8 +23,9 @@ from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
-from dapo_ref.policy.paths import fill, first_layers
+from dapo_ref.plan import Machine, Phase, largest_phase, shape_of
 from dapo_ref.policy.pretrained import load_hf_config, torch_dtype
+from dapo_ref.policy.small_model import fill, first_layers
 from dapo_ref.preflight import machine
 from dapo_ref.preflight.checks import Checks
 from dapo_ref.preflight.policy import PolicyChecks
@@ -82,7 +83,7 @@ def main(argv: Sequence[str]) -> list[str]:
                 if small is not None:
                     small.save_pretrained(folder / "model", state_dict=small.state_dict())
                 processes.barrier()
-                check_policy(checks, short, parameters)
+                check_policy(checks, short, lambda: planned(config, processes.world_size))
     finally:
         if launched_as_main():
             shutil.rmtree(folder, ignore_errors=True)
@@ -92,8 +93,14 @@ def main(argv: Sequence[str]) -> list[str]:
     return checks.failed
 
 
-def check_policy(checks: Checks, config: Config, parameters: int) -> None:
-    """The checks that need the engine."""
+def planned(config: Config, gpus: int) -> Phase:
+    """The largest phase of the run; ConfigError where its model cannot be planned."""
+    shape = shape_of(load_hf_config(config.model_dir))
+    return largest_phase(shape, config, Machine(gpus, memory=0))
+
+
+def check_policy(checks: Checks, config: Config, largest: Callable[[], Phase]) -> None:
+    """The checks that need the engine; `largest` plans the run's largest phase."""
     made: list[Engine] = []
 
     def make() -> str:
@@ -114,7 +121,7 @@ def check_policy(checks: Checks, config: Config, parameters: int) -> None:
     checks.run("sampling", policy.sampling)
     checks.run("decoding", policy.decoding)
     checks.run("attention kernels", policy.kernels)
-    checks.run("memory", lambda: policy.memory(parameters))
+    checks.run("memory", lambda: policy.memory(largest))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from dapo_ref.config import Config
 from dapo_ref.data import keep_short_prompts, load_data
 from dapo_ref.distributed.processes import Processes
+from dapo_ref.plan import disk_bytes
 from dapo_ref.policy.pretrained import load_tokenizer
 from dapo_ref.preflight.checks import FailedError, NotHereError
 from dapo_ref.run.evaluator import load_eval_tasks
@@ -86,11 +87,9 @@ def _take(file: IO[str]) -> str:
 
 
 def disk(config: Config, folder: Path, parameters: int) -> str:
-    """Room for the checkpoints: fp32 weights and two moments, one more than are kept, and the model."""
-    size = 4 if config.precision == "fp32" else 2
-    checkpoints = config.keep_checkpoints + 1 if config.checkpoint_every else 0
-    needed, free = parameters * (12 * checkpoints + size), shutil.disk_usage(folder).free
-    text = f"{needed / 1e9:.1f} GB for checkpoints and model, {free / 1e9:.1f} GB free"
+    """Room for what the plan writes: checkpoints, the model, responses of a step."""
+    needed, free = sum(disk_bytes(parameters, config).values()), shutil.disk_usage(folder).free
+    text = f"{needed / 1e9:.1f} GB for checkpoints, model and responses, {free / 1e9:.1f} GB free"
     if needed > free:
         raise FailedError(f"{text}: make room, lower keep_checkpoints, or move output_dir")
     return text

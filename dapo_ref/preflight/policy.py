@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from dapo_ref.data import Problem
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.objective import build_objective
+from dapo_ref.plan import Phase
 from dapo_ref.policy.batching import collate, microbatches, minibatches
 from dapo_ref.policy.pretrained import torch_dtype
 from dapo_ref.policy.rollout import sample_groups
@@ -122,18 +123,20 @@ class PolicyChecks:
             raise FailedError("no fused attention kernel ran: rows of the paper's length will not fit")
         return ", ".join(found)
 
-    def memory(self, parameters: int) -> str:
-        """What states and the sampling copy, or the step, take is allocated once and freed."""
+    def memory(self, planned: Callable[[], Phase]) -> str:
+        """What the plan's largest phase takes is allocated once and freed.
+
+        Args:
+            planned: that phase; called on a GPU alone.
+        """
         self._require_gpu()
-        size = 4 if self.config.precision == "fp32" else 2
-        copy = 0 if self.config.rollout_weights == "sharded" else size * parameters
-        states = (16 + size) * parameters // self.engine.world_size
-        needed = states + max(copy, 4 * parameters // self.engine.world_size)
-        text = f"{needed / 2**30:.1f} GB for weights alone"
+        phase = planned()
+        text = f"{phase.total / 1e9:.1f} GB planned for {phase.name}"
+        missing = max(0, int(phase.total) - torch.cuda.memory_allocated())
         try:
-            torch.empty(max(0, needed - torch.cuda.memory_allocated()), dtype=torch.uint8, device="cuda")
+            torch.empty(missing, dtype=torch.uint8, device=self.engine.device)
         except torch.OutOfMemoryError as error:
-            raise FailedError(f"{text} do not fit: more GPUs, or offload (zero3_offload.yaml)") from error
+            raise FailedError(f"{text} do not fit: {phase.turn}; see train.py --plan") from error
         finally:
             torch.cuda.empty_cache()
         return f"{text} fit"

@@ -100,7 +100,9 @@ def newest_whole(engine: Engine, folder: RunFolder) -> tuple[Path, dict[str, Any
     names = engine.gather([[path.name for path in folder.checkpoints()]])[0]  # as the main process sees them
     broken: list[Path] = []
     for path in [folder.path / "checkpoints" / name for name in reversed(names)]:
-        problems = [p for p in engine.gather([_problem(path, engine.rank, engine.world_size)]) if p]
+        if engine.is_main:
+            log.info("resume: checking %s", path)
+        problems = [p for p in engine.gather([_problem(path, engine)]) if p]
         if not problems:
             _set_aside(engine, broken)
             return path, json.loads((path / STATE_FILE).read_text(encoding="utf-8"))
@@ -233,12 +235,12 @@ def _remove(checkpoint: Path) -> None:
     shutil.rmtree(renamed)
 
 
-def _problem(path: Path, rank: int, world_size: int) -> str:
+def _problem(path: Path, engine: Engine) -> str:
     """What is broken in this process's share of a checkpoint's files; empty if nothing."""
     try:
         entries = read_manifest(path)
-        for name in sorted(entries)[rank::world_size]:
-            check_file(path / name, entries[name])
+        for name in engine.share(sorted(entries)):
+            check_file(path / name, entries[name], engine.watch.alive)
     except BrokenError as error:
         return str(error)
     return ""

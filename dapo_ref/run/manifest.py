@@ -7,13 +7,14 @@ and folders are flushed to the disk (fsync) before anything relies on them.
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dapo_ref.run.files import naming, sync
 
 MANIFEST = "manifest.json"
+PIECE_BYTES = 2**24
 
 Entry = dict[str, Any]
 """`bytes` and `sha256` of a file."""
@@ -101,8 +102,11 @@ def read_manifest(folder: Path) -> dict[str, Entry]:
     return files
 
 
-def check_file(file: Path, entry: Entry) -> None:
+def check_file(file: Path, entry: Entry, alive: Callable[[], None] = lambda: None) -> None:
     """Compares a file with its entry.
+
+    Args:
+        alive: called with every piece of the file, which may take minutes to read.
 
     Raises:
         BrokenError: it is missing, has another size, or other contents.
@@ -111,9 +115,12 @@ def check_file(file: Path, entry: Entry) -> None:
         size = file.stat().st_size
         if size != entry["bytes"]:
             raise BrokenError(f"{file.name} has {size} bytes instead of {entry['bytes']}")
+        found = hashlib.sha256()
         with file.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
+            while piece := content.read(PIECE_BYTES):
+                found.update(piece)
+                alive()
     except OSError as error:
         raise BrokenError(f"{file.name} cannot be read: {error.strerror}") from error
-    if digest != entry["sha256"]:
+    if found.hexdigest() != entry["sha256"]:
         raise BrokenError(f"{file.name} does not have the contents that were written")

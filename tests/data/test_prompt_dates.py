@@ -128,6 +128,8 @@ def test_a_run_keeps_its_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run_of("resumed", "2026-12-01", "--rollout_steps=1")
     resumed, state = run_of("resumed", "2026-12-02", "--rollout_steps=2", "--resume")
     assert resumed == whole
+    prompts = json.loads((tmp_path / "resumed/model/prompts.json").read_text(encoding="utf-8"))
+    assert prompts == {"prompt_template": "{question}", "prompt_date": "2026-12-01"}
     assert state["prompt_date"] == "2026-12-01"
     given, state = run_of("given", "2026-12-02", "--rollout_steps=1", "--prompt_date=2026-12-01")
     assert given == whole[:1]

@@ -53,6 +53,13 @@ def test_how_many_processes_a_machine_has_is_what_its_launcher_says(monkeypatch,
     assert machine.processes_here() == expected
 
 
+@pytest.mark.parametrize(("gpus", "expected"), [(True, "cuda:3"), (False, "cpu")])
+def test_a_process_computes_on_the_gpu_of_its_local_rank(monkeypatch, gpus, expected):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert str(machine.own_device()) == expected
+
+
 def test_training_asks_the_machine_before_it_reads_anything(monkeypatch):
     """A model, data and an objective that do not exist: what the machine lacks is said first."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000")

@@ -10,9 +10,10 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from dapo_ref.policy.attention import _visible, packed_attention
 from dapo_ref.policy.batching import microbatches
 from dapo_ref.policy.logprobs import Policy
-from dapo_ref.policy.packing import Block, Piece, _visible, packed_attention, packing_of
+from dapo_ref.policy.packing import Block, Piece, packing_of
 from dapo_ref.types import Batch
 from tests.support.helpers import SMALL_MODEL, filled_batch, random_groups, random_llama
 

@@ -21,8 +21,9 @@ from transformers import (
 )
 
 from dapo_ref.errors import ConfigError
-from dapo_ref.policy import paths
-from dapo_ref.policy.paths import Path, choose_path, shrunken
+from dapo_ref.policy import small_model
+from dapo_ref.policy.paths import Path, choose_path
+from dapo_ref.policy.small_model import shrunken
 
 LLAMA = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 256}
 
@@ -99,6 +100,6 @@ def test_what_is_no_causal_language_model_is_refused():
 
 
 def test_a_copy_that_stays_large_is_refused_before_it_takes_memory(monkeypatch):
-    monkeypatch.setattr(paths, "MOST_PARAMETERS", 1000)
+    monkeypatch.setattr(small_model, "MOST_PARAMETERS", 1000)
     with pytest.raises(ConfigError, match=r"no small model of type 'llama': .* billion parameters"):
         choose_path(LlamaConfig(**LLAMA), torch.float32, True, 64)

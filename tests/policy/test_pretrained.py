@@ -25,6 +25,7 @@ from dapo_ref.policy.pretrained import (
     end_tokens,
     exported_state,
     load_model,
+    load_plain_model,
     load_tokenizer,
 )
 from tests.support.helpers import END, char_tokenizer, random_llama, save_model
@@ -267,3 +268,12 @@ def test_commands_look_at_weights_and_positions_before_they_load(folder: Path, m
         with pytest.raises(ConfigError, match="is missing or not whole"):
             main([*words, "--max_response_length=20"])
     assert not output.exists()
+
+
+def test_weights_go_straight_to_a_device(good: Path) -> None:
+    config = Config(model=str(good), precision="fp32")
+    plain, loaded = load_plain_model(config), load_model(config)
+    assert not plain.training
+    assert all(torch.equal(value, plain.state_dict()[name]) for name, value in loaded.state_dict().items())
+    elsewhere = load_plain_model(config, torch.device("meta"))
+    assert {p.device.type for p in elsewhere.parameters()} == {"meta"}

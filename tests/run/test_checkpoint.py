@@ -10,7 +10,9 @@ from dapo_ref.config import Config
 from dapo_ref.errors import ConfigError, TrainingError
 from dapo_ref.run import checkpoint
 from dapo_ref.run.folder import RunFolder
+from dapo_ref.run.manifest import read_manifest
 from tests.support.helpers import OneProcess
+from tests.support.plain_engine import in_threads
 
 
 class FakeEngine(OneProcess):
@@ -160,3 +162,79 @@ def test_another_number_of_processes_is_said(engine, caplog):
     assert caplog.text == ""
     checkpoint.say_what_differs(engine, {"num_processes": 2})
     assert "the checkpoint is of 2 processes, this run has 1. Exact: weights, optimiser" in caplog.text
+
+
+class Threads(FakeEngine):
+    """One of several processes that are threads."""
+
+    def __init__(self, processes):
+        super().__init__()
+        self.rank, self.world_size, self.is_main = processes.rank, processes.world_size, processes.is_main
+        self.gather, self.content = processes.gather, f"weights of {processes.rank}"
+
+
+def test_each_process_writes_and_checks_its_own_part(folder):
+    def written(processes):
+        return save(Threads(processes), folder, 2)
+
+    assert in_threads(3, written) == [True] * 3
+    path = folder.path / "checkpoints/step_000002"
+    assert [(path / f"rank_0000{rank}.pt").read_text() for rank in range(3)] == [
+        f"weights of {rank}" for rank in range(3)
+    ]
+    entries = read_manifest(path)
+    assert sorted(entries) == ["loop.json", *(f"rank_0000{rank}.pt" for rank in range(3))]
+
+    def found(processes):
+        try:
+            return checkpoint.newest_whole(Threads(processes), folder)[1]["num_processes"]
+        except ConfigError:
+            return "none is whole"
+
+    assert in_threads(2, found) == [3] * 2
+    for rank in range(3):  # a file that another process checks is seen by all
+        whole = (path / f"rank_0000{rank}.pt").read_text()
+        damage(folder, 2, f"rank_0000{rank}.pt")
+        assert in_threads(2, found) == ["none is whole"] * 2
+        (path / f"rank_0000{rank}.pt").write_text(whole)
+
+
+def test_an_error_of_one_process_is_an_error_of_all(folder, caplog):
+    def written(processes):
+        engine = Threads(processes)
+        engine.error = OSError(errno.ENOSPC, "No space left on device") if processes.rank == 1 else None
+        return save(engine, folder, 2, on_checkpoint_error="continue")
+
+    assert in_threads(2, written) == [False, False]
+    assert names(folder) == []
+    assert caplog.text.count("rank 1: ") == 1  # said once
+
+
+def test_shards_are_read_in_the_order_of_all_who_wrote(engine, folder):
+    read = []
+    engine.load_state = lambda files: read.extend(files)
+    checkpoint.load_state(engine, folder.path, written_by=11)
+    assert [path.name for path in read] == [f"rank_{rank:05d}.pt" for rank in range(11)]
+
+
+def test_space_counts_what_is_there_already_and_only_if_checkpoints_are_wanted(
+    engine, folder, monkeypatch, caplog
+):
+    save(engine, folder, 1)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: SimpleNamespace(free=1999))
+    checkpoint.warn_of_little_space(engine, folder, Config(keep_checkpoints=2, checkpoint_every=0))
+    assert caplog.text == ""
+    checkpoint.warn_of_little_space(engine, folder, Config(keep_checkpoints=2))  # one and the one written
+    assert "checkpoints will need 0.00 MB more" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: SimpleNamespace(free=2000))
+    checkpoint.warn_of_little_space(engine, folder, Config(keep_checkpoints=2))
+    assert caplog.text == ""
+
+
+def test_a_checkpoint_has_its_name_on_the_disk_before_it_counts(engine, folder, monkeypatch):
+    synced = []
+    monkeypatch.setattr(checkpoint, "sync", lambda path: synced.append((path.name, names(folder))))
+    save(engine, folder, 1)
+    assert synced == [("checkpoints", ["step_000001"])]
+    assert engine.watch.doing == "step 1: checkpoint"

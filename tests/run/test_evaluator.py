@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
@@ -140,6 +141,44 @@ def test_limit_and_repeats_and_the_same_source_twice(tmp_path):
         load_tasks([aime, aime], CONFIG, tokenizer)
 
 
+def test_the_file_that_repeats_most_decides_and_a_source_may_lack_the_named_columns(tmp_path, caplog):
+    often, seldom = (write_data(tmp_path / f"{n}.jsonl", 2, times=n) for n in (8, 2))
+    template = dataclasses.replace(
+        CONFIG, prompt_template="Q {question}", question_column="q", answer_column="a"
+    )
+    tasks, repeats = load_tasks([often, seldom], template, char_tokenizer())
+    assert repeats == 8
+    assert tasks[0].prompt[0].messages == ({"role": "user", "content": "Q 0 + 1 ="},)
+    short = dataclasses.replace(CONFIG, max_prompt_length=8)
+    long = tmp_path / "long.jsonl"
+    long.write_text('{"question": "1", "answer": "1"}\n{"question": "1 + 1 + 1", "answer": "3"}\n')
+    caplog.clear()
+    load_tasks([str(long)], short, char_tokenizer())
+    assert "those 1 problems count as wrong" in caplog.text
+
+
+def test_responses_are_verified_while_others_are_sampled_and_a_stop_is_heard(tasks):
+    """The scorer is told of each response as it ends, and each token asks whether to go on."""
+    heard, begun = [], []
+    with Scorer(CONFIG) as scorer:
+        begin = scorer.begin
+        scorer.begin = lambda problem, rollout: begun.append(rollout) or begin(problem, rollout)
+        evaluator = Evaluator(char_tokenizer(), [END], CONFIG.sampling, 0, scorer)
+        scorer.score = lambda groups: heard.append("sampled") or Scorer.score(scorer, groups)
+        rows = evaluator.rows(MODEL, tasks[:2], lambda: heard.append(len(begun)))
+    assert len(rows) == len(begun) == 8
+    assert heard.index("sampled") == len(heard) - 1 > 0
+    assert any(0 < count < 8 for count in heard[:-1])
+
+
+def test_a_probability_that_is_not_finite_is_none(tasks, monkeypatch):
+    monkeypatch.setattr(Rollout, "mean_prob", math.nan)
+    with Scorer(CONFIG) as scorer:
+        rows = Evaluator(char_tokenizer(), [END], CONFIG.sampling, 0, scorer).rows(MODEL, tasks[:1])
+    assert [row["mean_prob"] for row in rows] == [None] * 4
+    assert {row["answer_class"] for row in rows} == {None}  # no answer among them
+
+
 def test_names_of_data_sets_are_short_and_different():
     assert data_names(["a/x.jsonl", "tiny:test", "b/y.parquet"]) == ["x", "tiny:test", "y"]
     assert data_names(["a/x.jsonl", "b/x.jsonl", "all.jsonl"]) == ["a/x.jsonl", "b/x.jsonl", "all.jsonl"]
@@ -273,18 +312,24 @@ def test_a_checkpoint_is_loaded_into_the_plain_model(tmp_path, tied):
         shards.load_plain(random_llama(num_hidden_layers=1), sorted(folder.glob("rank_*.pt")))
 
 
-def test_a_checkpoint_brings_its_runs_model_and_must_be_whole(tmp_path):
+def test_a_checkpoint_brings_its_runs_model_and_must_be_whole(tmp_path, monkeypatch):
     folder = tmp_path / "checkpoints/step_000010"
     folder.mkdir(parents=True)
     run_folder(tmp_path)
-    write_manifest(folder, {"loop.json": write_text(folder / "loop.json", "{}")})
+    write_manifest(folder, {"loop.json": write_text(folder / "loop.json", '{"prompt_date": "2026-12-01"}')})
     assert find_model(folder)[0] == folder
-    assert evaluation_config(Options(model=str(folder), output="o")).model == "base"
+    found = evaluation_config(Options(model=str(folder), output="o"))
+    assert (found.model, found.prompt_date) == ("base", "2026-12-01")  # and the date of its prompts
+    elsewhere = tmp_path / "step_000010"  # a name alone makes no checkpoint
+    elsewhere.mkdir()
+    assert find_model(elsewhere) == (elsewhere, None)
     with pytest.raises(ConfigError, match=r"newest checkpoint is .*step_000010"):
         find_model(tmp_path)
     (folder / "loop.json").write_text("{ }")
     with pytest.raises(ConfigError, match="not a whole checkpoint"):
         find_model(folder)
+    monkeypatch.setenv("RANK", "1")
+    assert find_model(folder)[0] == folder  # one process reads it all, and ends the others
 
 
 # --- Within a run -------------------------------------------------------------------------------------------

@@ -163,3 +163,57 @@ def test_only_the_newest_responses_stay_where_that_is_wanted(tmp_path):
     names = ["notes.txt", *(f"step_00000{step}.jsonl" for step in (3, 4, 5))]
     assert sorted(file.name for file in (tmp_path / "rollouts").iterdir()) == names
     assert read_lines(tmp_path / "rollouts/step_000005.jsonl") == [{"response": "é"}]
+
+
+def test_what_a_killed_start_leaves_is_no_run_and_anything_else_is_something(tmp_path):
+    for name in ("rollouts", "checkpoints"):
+        (tmp_path / name).mkdir()
+    for name in ("lock", "config.yaml.tmp"):
+        (tmp_path / name).write_text("")
+    RunFolder(tmp_path).require_usable(Config())
+    (tmp_path / "tokens").mkdir()
+    with pytest.raises(ConfigError, match="it holds tokens"):
+        RunFolder(tmp_path).require_usable(Config())
+
+
+def test_a_checkpoint_has_a_number_and_nothing_else_in_its_name(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.open(Config())
+    for name in ("step_000002", "step_000002.old", "step_", "step_1000000"):
+        (folder.path / "checkpoints" / name).mkdir()
+    assert [path.name for path in folder.checkpoints()] == ["step_000002", "step_1000000"]
+
+
+def test_a_run_is_opened_once_and_resumed_with_what_may_change(tmp_path, caplog):
+    folder = RunFolder(tmp_path / "run")
+    folder.open(Config(seed=1))
+    lock = folder._lock
+    folder.open(Config(seed=1, resume=True, rollout_steps=7, packing=False))
+    assert folder._lock is lock
+    assert read_config(folder.config_file).rollout_steps == Config().rollout_steps  # kept once it is resumed
+    assert [record.getMessage() for record in caplog.records] == [
+        "resume: rollout_steps changes from 1000 to 7",
+        "resume: packing changes from True to False; sums are taken in another order, the last bits differ",
+    ]
+    with pytest.raises(ConfigError, match=r"temperature was 1\.0, is 0\.5; seed was 1, is 2; restore it"):
+        folder.open(Config(seed=2, temperature=0.5, resume=True))
+
+
+def test_responses_and_tokens_are_named_by_step_and_written_as_they_are(tmp_path):
+    folder = RunFolder(tmp_path)
+    (tmp_path / "rollouts").mkdir()
+    folder.write_rollouts(12, [{"response": "é"}, {"response": "x"}])
+    folder.write_tokens(12, [{"group": 0}])
+    assert (tmp_path / "rollouts/step_000012.jsonl").read_text(encoding="utf-8") == (
+        '{"response": "é"}\n{"response": "x"}\n'
+    )
+    assert (tmp_path / "tokens/step_000012.jsonl").read_text(encoding="utf-8") == '{"group": 0}\n'
+    folder.write_bad_update(3, 40, 5, {"losses": [1.0]})
+    (file,) = (tmp_path / "bad_updates").iterdir()
+    assert file.name == "step_000003_update_000040_rank_00005.pt"
+
+
+def test_a_bad_update_that_cannot_be_written_does_not_end_the_run(tmp_path, caplog):
+    (tmp_path / "bad_updates").write_text("a file in the way")
+    RunFolder(tmp_path).write_bad_update(1, 1, 0, {})
+    assert "cannot be written" in caplog.text

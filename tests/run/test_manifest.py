@@ -118,3 +118,11 @@ def test_a_file_is_replaced_in_one_step(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt), replacing(file) as out:
         out.write("new")
     assert file.read_text() == "old"
+
+
+def test_a_long_file_is_read_in_pieces_with_a_sign_of_life_for_each(tmp_path, monkeypatch):
+    monkeypatch.setattr("dapo_ref.run.manifest.PIECE_BYTES", 500)
+    entry = write_text(tmp_path / "a.pt", CONTENT)
+    signs = []
+    check_file(tmp_path / "a.pt", entry, lambda: signs.append(1))
+    assert len(signs) == 3  # 1,300 bytes

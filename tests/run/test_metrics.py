@@ -12,7 +12,7 @@ from dapo_ref.dynamic_sampling import GroupBuffer
 from dapo_ref.objective import Clipping, build_objective
 from dapo_ref.policy.batching import microbatches
 from dapo_ref.run.files import MetricsFile, read_metrics
-from dapo_ref.run.metrics import StepMetrics, duration, summary_line
+from dapo_ref.run.metrics import StepMetrics, duration, seconds_of, summary_line
 from tests.support.helpers import ROOT, OneProcess, filled_batch, random_groups
 from tests.support.plain_engine import in_threads
 
@@ -101,6 +101,35 @@ def test_rollout_figures_by_hand():
     assert (record["sampling/all_correct_frac"], record["sampling/all_wrong_frac"]) == (0, 0)
 
 
+def test_figures_of_the_rollout_are_of_all_groups_kept_or_not():
+    groups = random_groups([[4, 6], [3, 5], [7, 9]])
+    for i, group in enumerate(groups):
+        group.rollouts[:] = [dataclasses.replace(rollout, reward=float(i)) for rollout in group.rollouts]
+    buffer = GroupBuffer(1)
+    buffer.add(groups, torch.tensor([[True, False], [True, False], [False, False]]))
+    metrics = StepMetrics()
+    metrics.add_rollout(buffer, groups)
+    assert len(buffer.groups) == 1
+    assert metrics.rollout["reward/mean"] == 1.0
+    assert (metrics.rollout["tokens/generated"], metrics.rollout["response/length_max"]) == (34, 9)
+
+
+def test_a_sampler_that_agrees_has_a_gap_of_zero_and_one_that_does_not_tell_has_none():
+    (micro,) = microbatches(filled_batch(random_groups([[2, 3]])), [0, 1], 100, 1, 0)
+    micro.old_logprobs = torch.full(micro.response_mask.shape, -1.0)
+    for sampler, expected in ((micro.old_logprobs, 0.0), (None, None)):
+        metrics = filled_metrics()
+        micro.sampler_logprobs = sampler
+        metrics.add_old_policy(micro, torch.ones(micro.response_mask.shape))
+        record = record_of(metrics)
+        assert [record[f"policy/sampler_gap_{name}"] for name in ("mean", "max", "kl")] == [expected] * 3
+    # A micro-batch without a trained token (all of it filtered) adds nothing.
+    micro.sampler_logprobs, micro.response_mask = micro.old_logprobs, torch.zeros_like(micro.response_mask)
+    metrics = filled_metrics()
+    metrics.add_old_policy(micro, torch.ones(micro.response_mask.shape))
+    assert metrics.gap_tokens == metrics.sampled_tokens == 0
+
+
 def test_policy_figures_by_hand():
     metrics = filled_metrics()
     batch = filled_batch(random_groups([[2, 2]]))  # right, wrong: Â = ±1/√2
@@ -149,7 +178,18 @@ def test_summary_line_names_step_and_groups():
     assert line.startswith("step 3/5  right 0.500")
     assert "kept      2/2 in 1" in line
     assert line.endswith(" s  3.0 s left")
-    assert not summary_line(record_of(filled_metrics()), of_steps=5).endswith("left")
+    assert not summary_line(record_of(filled_metrics()), of_steps=5, left_s=0.0).endswith("left")
+
+
+def test_summary_line_shows_each_figure_in_its_place():
+    record = record_of(filled_metrics()) | {"policy/entropy": 1.25, "grad_norm": 0.375, "loss": 9.0}
+    record |= {"sampling/groups_kept": 1, "sampling/groups_qualified": 2, "sampling/groups_generated": 3}
+    record |= {"sampling/rounds": 4, "time/rollout_s": 5.0, "time/update_s": 6.0}
+    line = summary_line(record, of_steps=5)
+    # Lengths 36 / 6 and at most 10; two of six truncated; all phases together take 11 s.
+    expected = "length 6 cut 0.33 kept 1/3 in 4 entropy 1.25 grad 0.375 11 s"
+    assert " ".join(line.split()).endswith(expected)
+    assert seconds_of({"time/a_s": 1.5, "time/b_s": 2.0, "memory/peak_mb": 9.0}) == 3.5
 
 
 def test_summary_lines_fit_120_columns_and_stand_under_one_another():
@@ -161,7 +201,7 @@ def test_summary_lines_fit_120_columns_and_stand_under_one_another():
     lines = [summary_line(record, of_steps=1000, left_s=4e5) for record in (small, large)]
     assert max(map(len, lines)) <= 120
     assert len({line.index("grad") for line in lines}) == 1
-    times = {9.71: "9.7 s", 119.9: "120 s", 120: "2 min", 7199: "120 min", 7200: "2 h"}
+    times = {9.71: "9.7 s", 10.0: "10 s", 119.9: "120 s", 120: "2 min", 7199: "120 min", 7200: "2 h"}
     assert [duration(s) for s in times] == list(times.values())
 
 
@@ -268,6 +308,8 @@ def test_sums_and_maxima_are_taken_over_the_processes():
         metrics.add_microbatch(torch.tensor(0.25 + rank), shares)
         metrics.end_update(1.0, 10)
         metrics.sampled_tokens, metrics.entropy, metrics.prob = 4.0, 1.0 + rank, 2.0 + 2 * rank
+        metrics.gap_tokens, metrics.gap_abs, metrics.gap_sum = 1.0 + 2 * rank, 1.0 + rank, rank - 2.0
+        metrics.gap_max = 0.5 * rank
         return metrics.record(processes, 1, 1, 0.1)
 
     for record in in_threads(2, work):
@@ -277,6 +319,8 @@ def test_sums_and_maxima_are_taken_over_the_processes():
         assert (record["policy/clip_high_prob"], record["policy/clip_high_prob_max"]) == (1.25 / 3, 0.5)
         assert record["policy/ratio_max"] == 3.0
         assert record["time/rollout_s"] == 2.0
+        gap = [record[f"policy/sampler_gap_{name}"] for name in ("mean", "max", "kl")]
+        assert gap == [3 / 4, 0.5, -3 / 4]
         assert (record["policy/entropy"], record["policy/mean_prob"]) == (3 / 8, 6 / 8)
 
 

@@ -52,3 +52,19 @@ def test_files_are_cut_back_with_the_rest(tmp_path):
         folder.write_tokens(step, [{"group": 0}])
     folder.forget_after(1)
     assert [path.name for path in (tmp_path / "tokens").iterdir()] == ["step_000001.jsonl"]
+
+
+def test_each_side_has_its_own_bound_and_only_the_clipped_sign_counts():
+    """Ratios 1.25, 1.3, 0.85, 0.75, bounds 1 − 0.2 and 1 + 0.28; what stands at padding is no token."""
+    batch = filled_batch(random_groups([[4, 4, 2, 4]]))
+    config = Config(record_tokens=1, prompts_per_step=1, group_size=4, responses_per_update=4)
+    tokens = TokenRecorder(config, char_tokenizer().decode)
+    for micro in microbatches(batch, range(4), 100, 1, 0):
+        micro.old_logprobs = torch.full(micro.response_ids.shape, 0.123456).log()
+        ratio = torch.tensor([1.25, 1.3, 0.85, 0.75]).expand(len(micro.rows), -1)
+        tokens.add(micro, ratio[:, : micro.response_ids.shape[1]])
+    # Right, wrong, right, wrong.
+    rows = sorted(tokens.take(), key=lambda row: row["sample"])
+    assert [row["clipped"] for row in rows] == [".h..", "...l", ".h", "...l"]
+    assert [len(row["probs"]) for row in rows] == [4, 4, 2, 4]
+    assert set(rows[0]["probs"]) == {0.1235}

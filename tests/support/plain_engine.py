@@ -39,6 +39,7 @@ class PlainEngine(OneProcess):
             weight_decay=config.weight_decay,
         )
         self.seeds: list[tuple[int, ...]] = []
+        self._lasts: list[bool] = []  # of the update in progress
 
     def start_tracker(self, steps_done: int) -> None:
         pass
@@ -64,9 +65,12 @@ class PlainEngine(OneProcess):
         return self.policy(micro, self.config.temperature)
 
     def backward(self, loss: Tensor, last: bool) -> None:
+        self._lasts.append(last)
         loss.backward()
 
     def step(self, learning_rate: float) -> float:
+        assert self._lasts == [False] * (len(self._lasts) - 1) + [True]  # the real one reduces at the last
+        self._lasts = []
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.max_grad_norm)
         if norm.isfinite():
             for group in self.optimizer.param_groups:
