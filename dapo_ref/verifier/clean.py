@@ -20,8 +20,14 @@ _MOVES_ON = re.compile(
 )
 # What stands in one formula with a box: neither 3 + \boxed{25} nor \boxed{25} + 9 states 25.
 _SIGN_BEFORE = re.compile(r"(?:^|[\s$({=])[-−]$")
-_PART_BEFORE = re.compile(r"[-−+/^\d]$|(?:\b(?:not|never|cannot)|n't)(?:\s(?:be|equal))?[\s$\\(\[]*$")
-_PART_AFTER = re.compile(r"\s?[-+/^]\s?\{?\d[^$\n]{0,40}?(?=\$|\\\)|\\\]|[.,;]?\s|$)")
+_PART_BEFORE = re.compile(
+    r"[-−+/^\d]$|\\(?:[dt]?frac|sqrt|pm|mp|cdot|times|pi)(?:\{[^{}]*\})?[\s{]*$"
+    r"|(?:\b(?:not|never|cannot)|n't)(?:\s(?:be|equal))?[\s$\\(\[]*$"
+)
+_PART_AFTER = re.compile(
+    r"(?:\s?(?:[-+/^]\s?\{?\d|\\(?:cdot|times|pi|sqrt|[dt]?frac))|[a-z](?![a-z]))[^$\n]{0,40}?"
+    r"(?=\$|\\\)|\\\]|[.,;]?\s|$)"
+)
 _STRUCK = re.compile(r"~~[^~\n]+~~")
 _TAG = re.compile(r"</?(?:answer|solution|final|b|strong|p|div|span|think|br)\s*/?>", re.IGNORECASE)
 _MARKDOWN = re.compile(r"\*\*|__|`")

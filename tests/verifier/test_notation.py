@@ -350,6 +350,12 @@ def test_a_box_that_is_a_part_of_a_formula(n: int, k: int) -> None:
         (f"{k}+", ""),
         (f"{k}/", ""),
         (str(k), ""),
+        ("", "x"),
+        ("", "\\pi"),
+        ("", f" \\cdot {k}"),
+        ("\\pm ", ""),
+        ("\\sqrt{", "}"),
+        (f"\\frac{{{k}}}{{", "}"),
     ):
         assert not judge(f"so $x = {before}\\boxed{{{n}}}{after}$.", str(n)).correct
     assert judge(f"so $x = \\boxed{{{n}}}^{k}$.", str(n**k)).correct
@@ -358,6 +364,9 @@ def test_a_box_that_is_a_part_of_a_formula(n: int, k: int) -> None:
         "**\\boxed{{{}}}**",
         "- \\boxed{{{}}}",
         "$\\boxed{{{}}}^\\circ$",
+        "$x \\le (\\boxed{{{}}})$",
+        "$\\boxed{{{}}}$ a day",
+        "\\boxed{{{}}} a day",
         "\\boxed{{{}}} - as claimed in 1.",
     ):
         assert judge(text.format(n), str(n)).correct
