@@ -128,6 +128,8 @@ def labelled(tail: str, words: Sequence[str], boxed: bool) -> str | None:
 def with_what_follows(answer: str, rest: str, boxed: bool) -> str:
     """Add a box, or a number that "the answer is", after the label if it says something else; a retraction
     leaves no answer."""
+    if not rest.strip():
+        return answer
     if taken_back(rest):
         return ""
     later = last_boxes(rest, REGION_CHARS) if boxed and "\\" in rest else None
