@@ -211,6 +211,7 @@ def test_classes_are_those_of_the_verifier():
         assert scorer.answer_classes(answers) == [1, 0, 1, None, 2, 0, 1, 2]
     with Scorer(dataclasses.replace(CONFIG, verifier="recipe")) as scorer:
         assert scorer.answer_classes(answers) == [1, 0, 2, None, 3, 0, 4, 5]
+        assert scorer.answer_classes(group("2", "3", "2", "right", "3")) == [1, 2, 1, 0, 2]
 
 
 def test_output_is_written_whole_and_not_over_other_results(tasks, tmp_path):
