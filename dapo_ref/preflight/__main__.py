@@ -87,9 +87,10 @@ def main(argv: Sequence[str]) -> list[str]:
     finally:
         if launched_as_main():
             shutil.rmtree(folder, ignore_errors=True)
+    if checks.failed and launched_as_main():  # before another rank leaves: the launcher then ends this one
+        print(f"failed: {', '.join(checks.failed)}", flush=True)
+    processes.barrier()
     processes.close()
-    if checks.failed and launched_as_main():
-        print(f"failed: {', '.join(checks.failed)}")
     return checks.failed
 
 
