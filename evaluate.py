@@ -39,10 +39,11 @@ from dapo_ref.distributed.processes import Processes
 from dapo_ref.distributed.shards import load_plain
 from dapo_ref.errors import ConfigError
 from dapo_ref.evaluation import figures, table
+from dapo_ref.launcher import launched_as_main
 from dapo_ref.policy.pretrained import check_positions, check_weights, load_plain_model, load_tokenizer
 from dapo_ref.policy.rollout import end_token_ids
 from dapo_ref.report.bars import bars
-from dapo_ref.run.command import exit_code, launched_as_main, leave
+from dapo_ref.run.command import exit_code, leave
 from dapo_ref.run.evaluator import Evaluator, Task, chunks, load_tasks, tasks_of_date
 from dapo_ref.run.files import append_lines, read_lines, replacing
 from dapo_ref.run.folder import PROMPTS_FILE, RunFolder, model_around

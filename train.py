@@ -32,11 +32,12 @@ from dapo_ref.data import keep_short_prompts, load_data
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.dynamic_sampling import GroupBuffer, any_outcome, next_round_size, pass_rate_within
+from dapo_ref.launcher import launched_as_main
 from dapo_ref.objective import advantages, build_objective
 from dapo_ref.policy.batching import MicroBatch, MiniBatch, collate, minibatches
 from dapo_ref.policy.pretrained import check_positions, check_weights, load_tokenizer
 from dapo_ref.policy.rollout import sample_groups
-from dapo_ref.run.command import exit_code, launched_as_main, leave
+from dapo_ref.run.command import exit_code, leave
 from dapo_ref.run.evaluator import load_eval_tasks
 from dapo_ref.run.folder import RunFolder
 from dapo_ref.run.metrics import StepMetrics

@@ -1,11 +1,5 @@
 """Errors whose message is one line for the user: what is wrong, where, and how to mend it."""
 
-import contextlib
-import json
-import os
-import time
-from pathlib import Path
-
 
 def one_line(error: BaseException | None) -> str:
     """An error of others' code within such a line; its text may be many, or fail itself."""
@@ -29,14 +23,3 @@ class DataError(UserError, ValueError):
 
 class TrainingError(UserError, RuntimeError):
     """Training cannot go on."""
-
-
-def tell_launcher(message: str) -> None:
-    """Leaves a message for torch's launcher, which shows it last, after its own traceback.
-
-    The launcher reads it from a file that it names in the environment; without one nothing happens."""
-    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if file:
-        with contextlib.suppress(OSError):
-            content = json.dumps({"message": message, "timestamp": int(time.time())})
-            Path(file).write_text(content, encoding="utf-8")

@@ -5,7 +5,6 @@ Imports the configuration and nothing that takes seconds to load.
 
 import dataclasses
 import inspect
-import os
 import re
 import shutil
 import sys
@@ -14,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dapo_ref.config import FREE_KEYS, INEXACT_KEYS, START_KEYS, Config, unknown_keys
-from dapo_ref.errors import UserError, tell_launcher
+from dapo_ref.errors import UserError
+from dapo_ref.launcher import launched_as_main, refuse
 
 LAUNCH = "accelerate launch --config_file configs/accelerate/zero3.yaml"
 
@@ -83,11 +83,10 @@ def check(read: Callable[[Sequence[str]], Any], argv: Sequence[str]) -> None:
 
 
 def _leave(text: str, code: int) -> None:
-    """Rank 0 prints; all tell the launcher, which ends rank 0 as soon as another has left."""
     if code:
-        tell_launcher(text)
-    if os.environ.get("RANK", "0") == "0":
-        print(text, file=sys.stderr if code else sys.stdout)
+        refuse(text)
+    elif launched_as_main():
+        print(text)
     sys.exit(code)
 
 

@@ -43,7 +43,7 @@ SCRIPTS = {"train.py", "evaluate.py"}
 
 # Which test files answer for a file.
 TESTS = {
-    "errors.py": ["tests/run/test_command.py"],
+    "launcher.py": ["tests/run/test_command.py", "tests/test_usage.py"],
     "run/command.py": ["tests/run/test_command.py"],
     "distributed/machine.py": ["tests/distributed/test_machine.py"],
     "distributed/native_build.py": ["tests/distributed/test_native_build.py"],
@@ -226,15 +226,19 @@ LAUNCHING = {
 """Tests that launch processes or a browser."""
 
 MUTATIONS = {
-    "errors.py": [
+    "launcher.py": [
+        Mutation("the launcher is not told", "    tell_launcher(message)", "    pass"),
+        Mutation("a refusal is silent", "print(message, file=sys.stderr)", "pass"),
+        Mutation("a refusal is an output", "print(message, file=sys.stderr)", "print(message)"),
+        Mutation("all processes speak", '(os.environ.get("RANK") or of_mpi("RANK") or "0") == "0"', "True"),
+        Mutation("MPI speaks with many voices", ' or of_mpi("RANK")', ""),
         Mutation("another file", '"TORCHELASTIC_ERROR_FILE"', '"ERROR_FILE"'),
         Mutation("a full disk hides the error", "contextlib.suppress(OSError)", "contextlib.suppress()"),
         Mutation("no time", "int(time.time())", "2**40"),
     ],
     "run/command.py": [
-        Mutation("the launcher is not told", 'tell_launcher(f"error: {error}")', "pass"),
+        Mutation("a refusal says nothing", '        refuse(f"error: {error}")\n', ""),
         Mutation("a refusal is any failure", "        return 2\n", "        return 1\n"),
-        Mutation("a refusal is silent", 'print(f"error: {error}", file=sys.stderr)', "pass"),
         Mutation(
             "the hub twice", '"huggingface_hub").propagate = False', '"huggingface_hub").propagate = True'
         ),
@@ -264,8 +268,6 @@ MUTATIONS = {
         Mutation("an error is not told", '        _leave(f"error: {error}", 2)', "        pass"),
         Mutation("starts without a configuration", "if not set(needed) <= set(words):", "if False:"),
         Mutation("--key=value is not seen", 'word.split("=")[0] for word in argv', "word for word in argv"),
-        Mutation("all processes speak", 'os.environ.get("RANK", "0") == "0"', "True"),
-        Mutation("usage to the output", "sys.stderr if code else sys.stdout", "sys.stdout"),
         Mutation("an option taken for a key", 'if not word.startswith("-")', "if True"),
         Mutation("the authors' value for the paper's", 'f"{recipe}*" if recipe', "recipe if recipe"),
         Mutation("recipe lost behind paper", 'end.partition("recipe: ")[2]', '""'),
@@ -273,9 +275,7 @@ MUTATIONS = {
         Mutation("no groups", "_groups(keys) or", "None or"),
         Mutation("no wrapping", "max(width - len(start), 30)", "200"),
         Mutation("help is a failure", "    if code:\n", "    if True:\n"),
-        Mutation(
-            "rank 0 alone tells", "    if code:\n", '    if code and os.environ.get("RANK", "0") == "0":\n'
-        ),
+        Mutation("help on each rank", "    elif launched_as_main():", "    else:"),
         Mutation("all may change", "if name in FREE_KEYS:", "if True:"),
     ],
     "run/next_step.py": [

@@ -14,6 +14,7 @@ PACKAGE = ROOT / "dapo_ref"
 # A part imports from itself and from the parts before it, and from nothing else of the project.
 ORDER = [
     "errors",
+    "launcher",
     "loss",
     "loss_variants",
     "reward",

@@ -72,6 +72,17 @@ def test_a_command_line_that_can_be_read_goes_on(capsys, monkeypatch) -> None:
     assert capsys.readouterr() == ("", "")  # one of several processes speaks
 
 
+def test_of_the_processes_that_mpi_starts_one_speaks(capsys, monkeypatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    for rank, spoken in (("1", False), ("0", True)):
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+        with pytest.raises(SystemExit):
+            check(load_config, ["--config", "nowhere.yaml"])
+        assert ("nowhere.yaml" in capsys.readouterr().err) == spoken
+        assert asked(["--help"]) == 0
+        assert bool(capsys.readouterr().out) == spoken
+
+
 def test_the_home_folder_is_meant(monkeypatch) -> None:
     monkeypatch.setenv("HOME", "/h")
     options = read_options(["--model", "~/m", "--output", "~/o", "--data", "~/d", "e"])

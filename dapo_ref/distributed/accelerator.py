@@ -18,8 +18,8 @@ from deepspeed.utils import numa
 
 from dapo_ref.config import Config
 from dapo_ref.distributed import native_build
-from dapo_ref.distributed.launcher import of_mpi
 from dapo_ref.errors import ConfigError
+from dapo_ref.launcher import of_mpi
 
 # DeepSpeed calls torch functions by their old names, in every collective.
 warnings.filterwarnings(

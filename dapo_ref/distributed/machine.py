@@ -6,9 +6,9 @@ import torch
 
 from dapo_ref.config import Config
 from dapo_ref.distributed import native_build
-from dapo_ref.distributed.launcher import of_mpi
 from dapo_ref.distributed.tracking import require_tracker
 from dapo_ref.errors import ConfigError
+from dapo_ref.launcher import of_mpi
 
 FEW = 4
 """Processes that any machine may be asked for without a GPU, if only to try them."""

@@ -23,13 +23,14 @@ from dapo_ref.distributed.accelerator import make_accelerator
 from dapo_ref.distributed.engine import Engine
 from dapo_ref.distributed.machine import require_machine
 from dapo_ref.distributed.processes import Processes
+from dapo_ref.launcher import launched_as_main
 from dapo_ref.plan import Machine, Phase, largest_phase, shape_of
 from dapo_ref.policy.pretrained import load_hf_config, torch_dtype
 from dapo_ref.policy.small_model import fill, first_layers
 from dapo_ref.preflight import machine
 from dapo_ref.preflight.checks import Checks
 from dapo_ref.preflight.policy import PolicyChecks
-from dapo_ref.run.command import exit_code, launched_as_main, leave
+from dapo_ref.run.command import exit_code, leave
 
 TIMEOUT_S = 600
 """Of a check that hangs on one process: then all end, and it is named."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-from dapo_ref.distributed.launcher import of_mpi
-from dapo_ref.errors import UserError, tell_launcher
+from dapo_ref.errors import UserError
+from dapo_ref.launcher import launched_as_main, refuse, tell_launcher
 from dapo_ref.run.preemption import StoppedError, exit_code_of
 
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG}
@@ -44,9 +44,7 @@ def exit_code(run: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
     try:
         return run(argv) or 0
     except UserError as error:
-        tell_launcher(f"error: {error}")
-        if launched_as_main():
-            print(f"error: {error}", file=sys.stderr)
+        refuse(f"error: {error}")
         return 2
     except StoppedError as stopped:
         tell_launcher(f"{stopped}; --resume goes on")
@@ -62,9 +60,3 @@ def exit_code(run: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
         traceback.print_exc()
         tell_launcher(f"error: {type(error).__name__}: {error}")
         return 1
-
-
-def launched_as_main() -> bool:
-    """Whether this process speaks for all, as far as the launcher's environment says; for use
-    before there is an `Engine`."""
-    return (os.environ.get("RANK") or of_mpi("RANK") or "0") == "0"

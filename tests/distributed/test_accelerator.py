@@ -12,7 +12,7 @@ from dapo_ref.config import Config
 from dapo_ref.distributed import accelerator
 from dapo_ref.distributed.accelerator import KEPT, KEPT_OF_ZERO, OTHER_WAYS, SET_HERE, set_mathematics
 from dapo_ref.errors import ConfigError
-from dapo_ref.run.command import launched_as_main
+from dapo_ref.launcher import launched_as_main
 
 CONFIG = Config(precision="fp32", max_grad_norm=0.5)
 

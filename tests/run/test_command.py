@@ -11,7 +11,8 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from dapo_ref.config import Config
-from dapo_ref.errors import ConfigError, tell_launcher
+from dapo_ref.errors import ConfigError
+from dapo_ref.launcher import tell_launcher
 from dapo_ref.run.command import exit_code
 from dapo_ref.run.preemption import StoppedError
 from dapo_ref.usage import TRAIN, answer
