@@ -113,14 +113,10 @@ def by_sequences(
 ) -> Tensor:
     """[n, h, d], all pieces in one call; arguments as for `packed_attention`."""
     pieces = packing.sequences
-    keys, values = (
-        F.embedding(pieces.keys, x[0].transpose(0, 1).flatten(1)).unflatten(1, (-1, x.shape[3]))
-        for x in (key, value)
-    )
     return varlen_attn(  # type: ignore[return-value]
         query[0].transpose(0, 1),
-        keys,
-        values,
+        _lookup(key, pieces.keys),
+        _lookup(value, pieces.keys),
         pieces.query_starts,
         pieces.key_starts,
         pieces.most_queries,
@@ -167,11 +163,16 @@ def _difference(device: torch.device, dtype: torch.dtype, head_size: int, window
     return max(float((f - t).abs().max() / t.abs().max()) for f, t in zip(found, truth, strict=True))
 
 
+def _lookup(heads: Tensor, index: Tensor) -> Tensor:
+    """[1, h, n, d] → [m, h, d] at m tokens. One lookup for all that a call needs, since the backward pass of
+    each is as large as the n tokens; and a lookup because that of an index adds up in no fixed order on a
+    GPU."""
+    return F.embedding(index, heads[0].transpose(0, 1).flatten(1)).unflatten(1, (-1, heads.shape[3]))
+
+
 def _rows(heads: Tensor, index: Tensor, sizes: Sequence[tuple[int, int]]) -> list[Tensor]:
-    """[1, h, n, d] to [b, h, L, d] for each (b, L). One lookup for all, since the backward pass of each is as
-    large as the n tokens; and a lookup because that of an index adds up in no fixed order on a GPU."""
-    rows = F.embedding(index, heads[0].transpose(0, 1).flatten(1)).unflatten(1, (-1, heads.shape[3]))
-    blocks = rows.split([b * length for b, length in sizes])
+    """[1, h, n, d] to [b, h, L, d] for each (b, L)."""
+    blocks = _lookup(heads, index).split([b * length for b, length in sizes])
     return [block.unflatten(0, size).transpose(1, 2) for block, size in zip(blocks, sizes, strict=True)]
 
 
