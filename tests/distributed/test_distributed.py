@@ -99,7 +99,9 @@ def scenarios(work):
         found[f"ragged_{weights}"] = {"config": settings, "shape": RAGGED, "rollouts": True}
     for precision in ("fp32", "bf16"):
         settings = base | {"precision": precision, "responses_per_update": 8}
-        found[f"poisoned_{precision}"] = {"config": settings, "shape": RAGGED, "poisoned": True}
+        found[f"poisoned_{precision}"] = {"config": settings, "shape": RAGGED, "poisoned": "advantage"}
+    infinite = base | {"responses_per_update": 8}
+    found["infinite"] = {"config": infinite, "shape": RAGGED, "poisoned": "loss"}
     for name, size in SIZES.items():
         model = str(save_model(work / f"model_{name}", random_llama(**size)))
         settings = base | {"model": model, "precision": name[-4:], "responses_per_update": 8}
@@ -218,6 +220,21 @@ def test_what_must_change_nothing_changes_nothing(outcomes, name):
     assert largest_difference(other, plain) <= 1e-6
 
 
+def test_dropout_is_off_in_the_model_that_is_trained(outcomes):
+    assert random_llama(attention_dropout=0.5).config.attention_dropout == 0.5
+    for processes in (1, 2):
+        assert outcomes[1]["dropout"][processes]["result"]["dropout"] == 0
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_last_micro_batch_of_a_mini_batch_is_the_boundary(outcomes, processes):
+    for name, updates in (("all_keys", 4), ("untied_5", 1)):
+        told = outcomes[1][name][processes]["result"]["boundaries"]
+        assert [process.count(True) for process in told] == [updates] * processes
+        assert all(process[-1] for process in told)
+    assert all(process.count(False) > 0 for process in told)  # of untied_5: several micro-batches everywhere
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("name", ["several_updates", "checkpointing", "sharded", "small_gathers"])
 def test_the_policy_is_sharded_before_and_after_rollouts_and_after_an_error_in_one(outcomes, name, processes):
@@ -261,10 +278,11 @@ def test_processes_sample_differently_and_end_at_different_lengths(outcomes, wei
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_an_update_that_is_not_finite_is_skipped_on_all_processes(outcomes, precision, processes):
-    # The nan is in the first of two mini-batches, on one process; the second mini-batch is trained.
-    outcome = outcomes[1][f"poisoned_{precision}"][processes]
+@pytest.mark.parametrize("name", ["poisoned_fp32", "poisoned_bf16", "infinite"])
+def test_an_update_that_is_not_finite_is_skipped_on_all_processes(outcomes, name, processes):
+    # In the first of two mini-batches, on one process: a gradient that is nan, or an infinite loss whose
+    # gradient is finite. The second mini-batch is trained.
+    outcome = outcomes[1][name][processes]
     record = outcome["result"]["record"]
     assert (record["updates"], record["updates/skipped"]) == (2, 1)
     assert record["grad_norm"] > 0

@@ -30,8 +30,13 @@ from tests.support.helpers import char_tokenizer, random_groups
 from train import learning_rate, make_batch, update_policy
 
 
-def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned: bool) -> dict:
-    """One rollout step's updates on fixed groups, one of whose advantages may be nan; the metrics record."""
+def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned: str) -> dict:
+    """One rollout step's updates on fixed groups; the metrics record.
+
+    Args:
+        poisoned: `advantage` makes one nan; `loss` makes the main process's first one infinite, while its
+            gradient is finite.
+    """
     folder = RunFolder(Path(config.output_dir))
     folder.path.mkdir(parents=True, exist_ok=True)
     groups = random_groups(shape)
@@ -43,14 +48,34 @@ def train_once(engine: Engine, config: Config, shape: list[list[int]], poisoned:
     metrics = StepMetrics()
     metrics.add_rollout(buffer, groups)
     batch = make_batch(groups, config)
-    if poisoned:
+    if poisoned == "advantage":
         batch.advantages[0] = torch.nan
+    if poisoned == "loss":
+        make_one_loss_infinite(engine)
     update_policy(session, batch, metrics)
     return metrics.record(engine, 1, session.updates, session.learning_rate)
 
 
+def make_one_loss_infinite(engine: Engine) -> None:
+    """On the main process alone, and at its first micro-batch."""
+    backward, extra = engine.backward, [torch.inf] if engine.is_main else []
+    engine.backward = lambda loss, last: backward(loss + (extra.pop() if extra else 0.0), last)
+
+
+def note_boundaries(engine: Engine) -> list[bool]:
+    """What DeepSpeed is told before each backward pass. It minds only where the optimizer is off the GPU."""
+    told: list[bool] = []
+    tell = engine._zero.set_gradient_accumulation_boundary
+    engine._zero.set_gradient_accumulation_boundary = lambda last: (told.append(last), tell(last))
+    return told
+
+
 def full_state(engine: Engine) -> dict[str, torch.Tensor]:
-    return {name: value.to("cpu", copy=True) for name, value in engine.full_parameters()}
+    state: dict[str, torch.Tensor] = {}
+    for name, value in engine.full_parameters():
+        assert name not in state, f"{name} is gathered twice"
+        state[name] = value.to("cpu", copy=True)
+    return state
 
 
 def is_sharded(engine: Engine) -> bool:
@@ -147,9 +172,12 @@ def main(work: Path) -> None:
         if looks:
             look_into_the_step(engine, held, found)
         result = {"rank": engine.gather([engine.rank]), "world": engine.world_size}
+        result["dropout"] = engine.policy.model.config.attention_dropout
+        boundaries = note_boundaries(engine)
         if scenario.get("rollouts"):
             result |= check_rollouts(engine, config)
-        result["record"] = train_once(engine, config, scenario["shape"], scenario.get("poisoned", False))
+        result["record"] = train_once(engine, config, scenario["shape"], scenario.get("poisoned", ""))
+        result["boundaries"] = engine.gather([boundaries])
         if looks:
             result |= found | {"bytes": held() - copies(found)}
         state = full_state(engine)
