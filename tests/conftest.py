@@ -28,8 +28,33 @@ settings.load_profile("default")
 os.environ["TORCH_EXTENSIONS_DIR"] = str(EXTENSIONS)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for the whole suite; none for named tests, which start at once and can be debugged."""
+    return 2 if config.args_source is config.ArgsSource.TESTPATHS else 0
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.option.numprocesses and not session.config.option.collectonly:
+        compile_operators()  # here, since what the processes print is not shown
+
+
+def launches(item: pytest.Item) -> bool:
+    """Whether tests of its file start training processes."""
+    return hasattr(item, "module") and bool(LAUNCHERS & vars(item.module).keys())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files first, so that none is left alone at the end."""
+    items.sort(key=lambda item: not launches(item))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    launching = any(LAUNCHERS & vars(item.module).keys() for item in session.items if hasattr(item, "module"))
-    if launching and not session.config.option.collectonly and not any(EXTENSIONS.glob("*/*.so")):
+    if any(launches(item) for item in session.items) and not session.config.option.collectonly:
+        compile_operators()
+
+
+def compile_operators() -> None:
+    """DeepSpeed's, for this checkout."""
+    if not any(EXTENSIONS.glob("*/*.so")):
         print("\ncompiling DeepSpeed's operator for the tests, once: about a minute", flush=True)
         subprocess.run([sys.executable, "-m", "dapo_ref.distributed.native_build"], cwd=ROOT, check=True)
