@@ -30,8 +30,7 @@ from types import ModuleType
 from typing import Any
 
 from dapo_ref.errors import ConfigError
-from dapo_ref.verifier.worker import ALARM_AFTER_S
-from dapo_ref.verifier.workers import WorkerPool
+from dapo_ref.workers import ALARM_AFTER_S, WorkerPool
 
 log = logging.getLogger(__name__)
 

@@ -127,7 +127,7 @@ TESTS = {
         "tests/verifier/test_cases.py",
     ],
     "verifier/pool.py": ["tests/verifier/test_decide.py", "tests/verifier/test_pool.py"],
-    "verifier/workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
+    "workers.py": ["tests/verifier/test_pool.py", "tests/test_own_reward.py"],
     "verifier/worker.py": ["tests/verifier/test_pool.py"],
     "verifier/recipe.py": ["tests/verifier/test_recipe.py"],
     "distributed/tracking.py": ["tests/distributed/test_tracking.py"],
@@ -586,7 +586,7 @@ MUTATIONS = {
         Mutation("timeouts remembered", "if status is not Status.TIMEOUT:", "if True:"),
         Mutation("killed is too big", "Status.TIMEOUT if killed else Status.TOO_BIG", "Status.TIMEOUT"),
     ],
-    "verifier/workers.py": [
+    "workers.py": [
         Mutation("a busy worker gets another", "worker.ready and worker.task is None:", "worker.ready:"),
         Mutation("a worker a case", "min(self.workers, len(self._pending))", "len(self._pending)"),
         Mutation("equal tasks run twice", "if key not in under_way), None)", "if True), None)"),

@@ -23,6 +23,7 @@ ORDER = [
     "layout",
     "config",
     "usage",
+    "workers",
     "verifier",
     "own_reward",
     "tiny.tasks",

@@ -1,7 +1,7 @@
 """Verdicts on responses; the cases that only sympy decides go to processes that can be killed.
 
 Exact stages run in the caller; a case that needs more goes to a worker, one at a time, with a deadline. A
-worker past its deadline is killed and replaced (`workers.py`): its case is one `timeout`.
+worker past its deadline is killed and replaced (`dapo_ref/workers.py`): its case is one `timeout`.
 """
 
 import os
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dapo_ref.verifier.decide import compare
 from dapo_ref.verifier.extract import extract_answer
 from dapo_ref.verifier.verdict import NeedsSymbolicError, Status, Verdict
-from dapo_ref.verifier.workers import WorkerPool
+from dapo_ref.workers import WorkerPool
 
 CACHE_SIZE = 65_536
 _LAUNCH = "import sys; sys.path.insert(0, sys.argv[1]); from dapo_ref.verifier.worker import main; "

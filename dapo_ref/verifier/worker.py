@@ -10,7 +10,8 @@ import resource
 import signal
 import sys
 
-ALARM_AFTER_S = 5.0  # beyond the parent's own time limit
+from dapo_ref.workers import ALARM_AFTER_S
+
 _WARM_UP = (  # fill sympy's caches and load what it imports late
     ("\\sqrt{x} + \\sec x", "\\frac{1}{\\cos x} + \\sqrt{x}"),
     ("\\tan^2 x + e^{-x} + \\sqrt[3]{x+1}", "\\sec^2 x - 1 + \\frac{1}{e^x} + (1+x)^{1/3}"),

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dapo_ref import workers as workers_module
 from dapo_ref.verifier import Status, VerifierPool, is_equivalent, judge
 from dapo_ref.verifier import pool as pool_module
-from dapo_ref.verifier import workers as workers_module
 
 ROOT = str(Path(__file__).resolve().parents[2])
 PATIENCE = 60.0  # seconds, far beyond what a busy machine needs

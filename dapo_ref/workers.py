@@ -1,4 +1,4 @@
-"""Processes that can be killed, one task at a time each: what `VerifierPool` and rewards of users share.
+"""Processes that can be killed, one task at a time each: what the verifier and rewards of users share.
 
 A task goes to a worker with a deadline that this side keeps from the moment of dispatch; a worker past it is
 killed and replaced. No signal handlers, threads or executors are involved on this side, so it works in any
@@ -22,8 +22,9 @@ from typing import IO, Any
 
 TASKS_PER_WORKER = 2_000  # then it is replaced, so that nothing it leaks adds up
 MAX_FAILED_STARTS = 3  # in a row
+ALARM_AFTER_S = 5.0  # beyond the time limit: a worker whose parent has died ends itself by then
 START_SECONDS = 120.0  # to load sympy on a busy machine
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(Path(__file__).resolve().parents[1])
 
 Task = Any
 """Hashable; `_message` makes JSON of it."""
