@@ -1765,6 +1765,7 @@ MUTATIONS = {
         ),
     ],
     "train.py": [
+        Mutation("verification timed as sampling", 'metrics.timed("verify")', 'metrics.timed("rollout")'),
         Mutation(
             "rate of one step ahead",
             "learning_rate(run.config, step)) as",

@@ -457,6 +457,9 @@ def test_checkpoints_come_when_they_are_due(plain_engine: list[Any], tmp_path: P
     assert [record["lr"] for record in records] == pytest.approx([1e-3 / 3, 2e-3 / 3, 1e-3, 1e-3, 1e-3])
     # The tracker sees what metrics.jsonl holds.
     assert [record["step"] for record in plain_engine] == [1, 2, 3, 4, 5]
+    assert all(
+        record[f"time/{name}_s"] > 0 for record in plain_engine for name in ("rollout", "verify", "update")
+    )
     assert all(record.items() <= seen.items() for record, seen in zip(records, plain_engine, strict=True))
     assert run_of(tmp_path / "none", "--rollout_steps=2", "--checkpoint_every=0")[1] == []
 
