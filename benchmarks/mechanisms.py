@@ -4,7 +4,7 @@
     python benchmarks/mechanisms.py --seeds 0 1  # others
 
 A language model is too much to see one cause at a time. Here a response is a choice or a length, drawn from
-one to three logits; all else is DAPO: groups of 16, 32 groups with right and wrong answers, 16 updates a
+one to sixteen logits; all else is DAPO: groups of 16, 32 groups with right and wrong answers, 16 updates a
 rollout step with Adam. What is compared, and in which direction, was written down before the runs, after a
 look at seeds 0 to 3: `HYPOTHESES`.
 """
@@ -12,20 +12,20 @@ look at seeds 0 to 3: `HYPOTHESES`.
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # started from anywhere, without an install
 
 import torch
-from ladder_report import mean_and_interval
+from ladder_report import bold, markdown, mean_and_interval
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from dapo_ref.dynamic_sampling import has_mixed_outcomes
 from dapo_ref.loss import group_advantages, masked_surrogate, sample_level_mean, token_level_mean
-from dapo_ref.reward import soft_overlong_penalty
+from dapo_ref.reward import correctness_reward, overlong_filter, soft_overlong_penalty
 
 GROUPS, GROUP_SIZE, UPDATES = 32, 16, 16
 STEPS_OF_WORK = 8  # tokens of a solution, whose probability is not trained
@@ -43,6 +43,10 @@ class Responses:
     kind: Tensor
 
 
+Draw = Callable[[Tensor], Responses]
+"""Responses that were drawn, as a function of θ: π_θ moves away from the π_old that drew them."""
+
+
 class Ways:
     """One token: which of K ways. `right` is how often each answers right; of the prompts a share is `open`,
     the others are always right or always wrong."""
@@ -50,8 +54,7 @@ class Ways:
     def __init__(self, start: list[float], right: list[float], open_share: float = 1.0) -> None:
         self.start, self.right, self.open_share = torch.tensor(start), torch.tensor(right), open_share
 
-    def sample(self, theta: Tensor, groups: int) -> Callable[[Tensor], Responses]:
-        """Draws the choices; what comes back is a function of θ, so that π_θ can move away from π_old."""
+    def sample(self, theta: Tensor, groups: int) -> Draw:
         ways = torch.multinomial(theta.softmax(0), groups * GROUP_SIZE, True).view(groups, GROUP_SIZE)
         correct = torch.rand(groups, GROUP_SIZE) < self.right[ways]
         is_open, always = torch.rand(groups, 1) < self.open_share, torch.rand(groups, 1) < 0.5
@@ -67,7 +70,7 @@ class Rambling:
 
     start = torch.tensor([2.7])  # 0.94: about 16 tokens
 
-    def sample(self, theta: Tensor, groups: int) -> Callable[[Tensor], Responses]:
+    def sample(self, theta: Tensor, groups: int) -> Draw:
         correct = torch.rand(groups, GROUP_SIZE) < 0.5
         goes_on, stops = drawn_lengths(theta[0], groups, 96)
         wrong = ~correct.unsqueeze(-1)
@@ -81,7 +84,7 @@ class CarefulOrBrisk:
 
     start = torch.tensor([0.0, 0.0, 3.1])  # both ways alike; 0.957 ** 16 = 0.49
 
-    def sample(self, theta: Tensor, groups: int) -> Callable[[Tensor], Responses]:
+    def sample(self, theta: Tensor, groups: int) -> Draw:
         careful = torch.multinomial(theta[:2].softmax(0), groups * GROUP_SIZE, True).view(groups, GROUP_SIZE)
         goes_on, stops = drawn_lengths(theta[2], groups, CAP - STEPS_OF_WORK)
         long = (careful == 1).unsqueeze(-1)
@@ -146,9 +149,9 @@ def train(world: World, settings: Settings, seed: int) -> list[Step]:
     history = []
     for _ in range(settings.steps):
         before = theta.detach().clone()
-        kept: list[tuple[Callable[[Tensor], Responses], Tensor]] = []
+        kept: list[tuple[Draw, Tensor]] = []
         tokens = 0
-        while sum(map(len, (groups for _, groups in kept))) < GROUPS:
+        while sum(len(groups) for _, groups in kept) < GROUPS:
             draw = world.sample(before, GROUPS)
             found = draw(before)
             tokens += int(found.mask.sum())
@@ -159,39 +162,42 @@ def train(world: World, settings: Settings, seed: int) -> list[Step]:
     return history
 
 
+def batch(theta: Tensor, kept: Sequence[tuple[Draw, Tensor]]) -> Responses:
+    """The groups that were kept, one row a response, with their probabilities under θ."""
+    parts = [(draw(theta), groups) for draw, groups in kept]
+    return Responses(
+        *(
+            torch.cat([getattr(part, field.name)[groups] for part, groups in parts])[:GROUPS].flatten(0, 1)
+            for field in fields(Responses)
+        )
+    )
+
+
 def update(
-    theta: Tensor,
-    adam: torch.optim.Optimizer,
-    kept: list[tuple[Callable[[Tensor], Responses], Tensor]],
-    settings: Settings,
+    theta: Tensor, adam: torch.optim.Optimizer, kept: Sequence[tuple[Draw, Tensor]], settings: Settings
 ) -> None:
-    """Algorithm 1, lines 9 to 12, on the groups that were kept: one row a response."""
-
-    def rows_of(name: str) -> Tensor:
-        found = torch.cat([getattr(draw(theta), name)[groups] for draw, groups in kept])[:GROUPS]
-        return found.flatten(0, 1)
-
-    correct, mask, cut = rows_of("correct"), rows_of("mask"), rows_of("truncated")
-    rewards = correct.float() * 2 - 1
-    if settings.soft_punishment:
-        rewards = rewards + soft_overlong_penalty(mask.sum(-1) + cut, CAP + 1, 8)
+    """Algorithm 1, lines 9 to 12."""
+    old = batch(theta.detach(), kept)
+    rewards = correctness_reward(old.correct)
+    if settings.soft_punishment:  # a cut response is one token longer than the longest whole one
+        rewards = rewards + soft_overlong_penalty(old.mask.sum(-1) + old.truncated, CAP + 1, 8)
     advantages = group_advantages(rewards.view(GROUPS, GROUP_SIZE)).flatten()
-    if settings.overlong_filtering:
-        mask = mask & ~cut.unsqueeze(-1)
-    old = rows_of("logprobs").detach()
-    for rows in torch.randperm(len(old)).chunk(UPDATES):
+    mask = overlong_filter(old.mask, old.truncated) if settings.overlong_filtering else old.mask
+    for rows in torch.randperm(len(mask)).chunk(UPDATES):
         surrogate = masked_surrogate(
-            rows_of("logprobs")[rows],
-            old[rows],
+            batch(theta, kept).logprobs[rows],
+            old.logprobs[rows],
             advantages[rows],
             mask[rows],
             clip_eps_low=0.2,
             clip_eps_high=settings.clip_eps_high,
         )
-        by_token = token_level_mean(surrogate, mask[rows], max(int(mask[rows].sum()), 1))
-        by_response = sample_level_mean(surrogate, mask[rows], len(rows))
+        if settings.token_level:
+            objective = token_level_mean(surrogate, mask[rows], max(int(mask[rows].sum()), 1))
+        else:
+            objective = sample_level_mean(surrogate, mask[rows], len(rows))
         adam.zero_grad()
-        (-(by_token if settings.token_level else by_response)).backward()
+        (-objective).backward()
         adam.step()
 
 
@@ -268,15 +274,15 @@ HYPOTHESES: list[tuple[str, str, str, Measure, str]] = [  # (one, the other, qua
 
 def report(found: Mapping[str, Mapping[int, list[Step]]]) -> str:
     """The table: both sides, and the paired difference with its 95 % interval."""
-    lines = ["| | quantity | one | the other | difference | expected |", "|---|---|---|---|---|---|"]
+    rows = []
     for number, (first, second, what, measure, expected) in enumerate(HYPOTHESES, start=1):
         sides = [[measure(run) for run in found[name].values()] for name in (first, second)]
-        mean, interval = mean_and_interval([a - b for a, b in zip(*sides, strict=True)])
-        means = " | ".join(f"{statistics.fmean(side):.3g}" for side in sides)
-        shown = f"{mean:+.3g} ± {interval:.2g}"
-        bold = f"**{shown}**" if abs(mean) > interval else shown
-        lines.append(f"| M{number} | {what}: {first} less {second} | {means} | {bold} | {expected} |")
-    return "\n".join(lines)
+        numbers = [a - b for a, b in zip(*sides, strict=True)]
+        mean, interval = mean_and_interval(numbers)
+        difference = bold(f"{mean:+.3g} ± {interval:.2g}", numbers)
+        means = [f"{statistics.fmean(side):.3g}" for side in sides]
+        rows.append([f"M{number}", f"{what}: {first} less {second}", *means, difference, expected])
+    return markdown(["", "quantity", "one", "the other", "difference", "expected"], rows)
 
 
 def main() -> None:
