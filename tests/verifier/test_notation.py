@@ -480,7 +480,17 @@ def test_what_else_is_in_the_formula_of_a_box(n: int) -> None:
     ):
         assert not judge(f"${part.format(box)}$", str(n)).correct
         assert not judge(part.format(box), str(n)).correct
-    for part in ("{}.5", "{},000", "{}!", "{} \\neq 1"):
+    for part in (
+        "\\gcd({}, 2)",
+        "-({})",
+        "({}, 1)",
+        "\\{{{}, 1\\}}",
+        "\\lfloor {} \\rfloor",
+        "f({})",
+        "\\alpha{}",
+    ):
+        assert not judge(f"${part.format(box)}$", str(n)).correct
+    for part in ("{}_8", "{} = 1", "{}.5", "{},000", "{}!", "{} \\neq 1"):
         assert not judge(f"${part.format(box)}$", str(n)).correct
     for said in (
         "{}!",
@@ -504,6 +514,8 @@ def test_an_answer_that_is_denied_afterwards(n: int) -> None:
         "This is wrong.",
         f"Hmm, no. It is {n + 1}.",
         f"Edit: {n + 1}",
+        f"Let me recompute: the sum is {n + 1}.",
+        "This contradicts the condition.",
     ):
         assert not judge(f"\\boxed{{{n}}}. {denial}", str(n)).correct
         assert not judge(f"Answer: {n}\n\n{denial}", str(n)).correct
@@ -513,6 +525,7 @@ def test_an_answer_that_is_denied_afterwards(n: int) -> None:
         "This is the answer.",
         "It is not hard to see why.",
         "It cannot be larger.",
+        "This contradicted nothing.",
     ):
         assert judge(f"\\boxed{{{n}}}. {remark}", str(n)).correct
         assert judge(f"Answer: {n}\n\n{remark}", str(n)).correct
