@@ -21,11 +21,13 @@ _MOVES_ON = re.compile(
 # What stands in one formula with a box: neither 3 + \boxed{25} nor \boxed{25} + 9 states 25.
 _SIGN_BEFORE = re.compile(r"(?:^|[\s$({=])[-−]$")
 _PART_BEFORE = re.compile(
-    r"[-−+/^\d]$|\\(?:[dt]?frac|sqrt|pm|mp|cdot|times|pi)(?:\{[^{}]*\})?[\s{]*$"
+    r"[-−+/^_\d]\{?$|\|$|(?<![A-Za-z\\])[A-Za-z]$|[\w$-]\($|\\\{$"
+    r"|\\(?:neq?|lfloor|lceil|alpha|beta|theta|log|ln|sin|cos|tan|d?binom|[dt]?frac|sqrt|pm|mp|cdot|times|pi)(?:\{[^{}]*\})?[\s{]*$"
     r"|(?:\b(?:not|never|cannot)|n't)(?:\s(?:be|equal))?[\s$\\(\[]*$"
 )
 _PART_AFTER = re.compile(
-    r"(?:\s?(?:[-+/^]\s?\{?\d|\\(?:cdot|times|pi|sqrt|[dt]?frac))|[a-z](?![a-z]))[^$\n]{0,40}?"
+    r"(?:\.\d|,\d{3}(?!\d)|_\{?\d|(?:!|\s?=\s?-?[\d.]+)(?=\s?(?:\$|\\[)\]]))"
+    r"|\s?(?:[-+/^]\s?\{?\d|\\(?:neq?\b|bmod\b|cdot|times|pi|sqrt|[dt]?frac))|[a-z](?![a-z]))[^$\n]{0,40}?"
     r"(?=\$|\\\)|\\\]|[.,;]?\s|$)"
 )
 _STRUCK = re.compile(r"~~[^~\n]+~~")
@@ -38,10 +40,18 @@ _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
 _PROSE_OR_VERB = re.compile(rf"{_PROSE.pattern}|\bis\b|[^\W\d_a-zA-Z]")
 RETRACTION = re.compile(
     r"\b(?:wrong|incorrect|actually|wait|sorry|mistake|correction|oops|instead|rather"
-    r"|should (?:be|have been)|recheck|reconsider|not correct|alternatively|scratch that"
-    r"|take (?:that|it) back|on (?:reflection|second thoughts?)|double[- ]counts?|miscount(?:ed)?"
-    r"|korrektur|falsch|fehler|erreur|pardon|plutôt|en fait|corrección|perdón|me equivoqué|incorrecto"
-    r"|errore|correzione|неверно|ошиб\w+|исправ\w+)\b|不对|错了|应该是|更正|訂正|間違|틀렸|정정",
+    r"|should (?:be|have been)|re(?:check|compute|calculate|consider)|checking again|not (?:correct|right)"
+    r"|hmm+|edit(?=:)|alternatively|scratch that|take (?:that|it) back|on (?:reflection|second thoughts?)"
+    r"|double[- ]counts?|miscount(?:ed)?|korrektur|falsch|fehler|erreur|pardon|plutôt|en fait|corrección"
+    r"|perdón|me equivoqué|incorrecto|errore|correzione|неверно|ошиб\w+|исправ\w+)\b"
+    r"|不对|错了|应该是|更正|訂正|間違|틀렸|정정",
+    re.IGNORECASE,
+)
+DENIAL = re.compile(  # of the answer before it, also without another number
+    r"\banswer\s(?:is|was)(?:\snot\b|n't)|\}\$?\s(?:is|was)\s(?:wrong|incorrect|not\s(?:correct|right))\b"
+    r"|^\s{0,9}[^\n]{0,60}?\b(?:this|that|it)(?:['’]s|\sis|\swas)\s(?:wrong|incorrect|not\s(?:correct|right))\b"
+    r"|^\s{0,9}[^\n]{0,60}?\b(?:this|that|it)\s(?:can't|cannot)\sbe\s(?:correct|right|true)\b"
+    r"|^\s{0,9}[^\n]{0,60}?\b(?:this|that|which)\s(?:contradicts|is\simpossible)\b",
     re.IGNORECASE,
 )
 _NEGATION = re.compile(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from dapo_ref.verifier.clean import RETRACTION, clean, last_boxes
+from dapo_ref.verifier.clean import DENIAL, RETRACTION, clean, last_boxes
 
 END_OF_TURN = (
     *("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>"),
@@ -139,7 +139,9 @@ def with_what_follows(answer: str, rest: str, boxed: bool) -> str:
 
 
 def taken_back(rest: str) -> bool:
-    """Whether what follows an answer retracts it and has another number."""
+    """Whether what follows an answer denies it, or retracts it and has another number."""
+    if DENIAL.search(rest):
+        return True
     retraction = RETRACTION.search(rest) if rest.strip() else None
     return retraction is not None and any(map(str.isdigit, rest[retraction.start() :]))
 

@@ -50,6 +50,7 @@ _NOTATION = [  # old or split notations → the one that the tokens know
     (re.compile(r"\\degree\s*(?:\\(?:text|mathrm)\s*\{\s*C\s*\}|C(?!\w))"), r"\\text{celsius}"),
     (re.compile(r"\\degree\s*(?:\\(?:text|mathrm)\s*\{\s*F\s*\}|F(?!\w))"), r"\\text{fahrenheit}"),
     (re.compile(r"(?<![\w}])\((\d+)\)\s?_"), r"\1_"),  # (52)_8
+    (re.compile(r"(?<!\d)\\?\$\s?(\d[\d.,]*)[Kk](?![\w$])"), r"\1\\text{ thousand}"),  # $5K, no kelvin
     (re.compile(r"\{\s*\\(?:rm|bf|it)\s+([^{}\\]*)\}"), r"\\text{\1}"),
 ]
 _KINDS = {

@@ -456,6 +456,76 @@ def test_integer_parts_and_functions_of_functions(n: int, x: str) -> None:
 def test_a_kelvin_is_no_thousand(n: int) -> None:
     assert accepts(f"{n} K", str(n))
     for thousands in (f"{n}K dollars", f"{n}K people", f"\\${n}K"):
-        assert not accepts(thousands, str(n))
+        assert not accepts(thousands, str(n)) or n == 0
+    for money in (f"${abs(n)}K", f"\\${abs(n)}k"):
+        assert accepts(money, str(1000 * abs(n)))
+        assert not accepts(money, str(abs(n))) or n == 0
     assert accepts(f"({n:b})_2", str(n))
     assert not accepts(f"({n:b})_2", f"{n:b}")
+
+
+@few
+@given(st.integers(3, 999))
+def test_what_else_is_in_the_formula_of_a_box(n: int) -> None:
+    box = f"\\boxed{{{n}}}"
+    for part in (
+        "x{}",
+        "\\log {}",
+        "\\sin{}",
+        "2^{{{}}}",
+        "a_{{{}}}",
+        "\\binom{{{}}}{{2}}",
+        "|{}|",
+        "x \\neq {}",
+    ):
+        assert not judge(f"${part.format(box)}$", str(n)).correct
+        assert not judge(part.format(box), str(n)).correct
+    for part in (
+        "\\gcd({}, 2)",
+        "-({})",
+        "({}, 1)",
+        "\\{{{}, 1\\}}",
+        "\\lfloor {} \\rfloor",
+        "f({})",
+        "\\alpha{}",
+    ):
+        assert not judge(f"${part.format(box)}$", str(n)).correct
+    for part in ("{}_8", "{} = 1", "{}.5", "{},000", "{}!", "{} \\neq 1"):
+        assert not judge(f"${part.format(box)}$", str(n)).correct
+    for said in (
+        "{}!",
+        "is {}.",
+        "a total of{}",
+        "${}$, 100 in all",
+        "$x = {}$",
+        "$x \\le {}$",
+        "$N \\equiv {}$",
+    ):
+        assert judge(said.format(box), str(n)).correct
+
+
+@few
+@given(st.integers(2, 999))
+def test_an_answer_that_is_denied_afterwards(n: int) -> None:
+    for denial in (
+        f"Hence the final answer is not {n}.",
+        "No, that's not right.",
+        "But that can't be right.",
+        "This is wrong.",
+        f"Hmm, no. It is {n + 1}.",
+        f"Edit: {n + 1}",
+        f"Let me recompute: the sum is {n + 1}.",
+        "This contradicts the condition.",
+    ):
+        assert not judge(f"\\boxed{{{n}}}. {denial}", str(n)).correct
+        assert not judge(f"Answer: {n}\n\n{denial}", str(n)).correct
+    assert not judge(f"\\boxed{{{n}}} is wrong.", str(n)).correct
+    for remark in (
+        "That is right.",
+        "This is the answer.",
+        "It is not hard to see why.",
+        "It cannot be larger.",
+        "This contradicted nothing.",
+    ):
+        assert judge(f"\\boxed{{{n}}}. {remark}", str(n)).correct
+        assert judge(f"Answer: {n}\n\n{remark}", str(n)).correct
