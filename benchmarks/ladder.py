@@ -38,6 +38,8 @@ from dapo_ref.tiny.make_columns import on_the_right_way, way_of
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "ladder_results"
 SEEDS = (101, 102, 103, 104, 105)
+LONGER_CAP = 36
+"""Tokens; checkpoints are evaluated at the training's cap and at this one."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ class Runner:
         self._call(self._training(name, seed, folder), core, folder.with_suffix(".log"))
         heldout = folder / "heldout.json"
         script = str(ROOT / "benchmarks" / "ladder_heldout.py")
-        self._call([script, str(folder), "--output", str(heldout)], core, folder.with_suffix(".log"))
+        words = [script, str(folder), "--longer_cap", str(LONGER_CAP), "--output", str(heldout)]
+        self._call(words, core, folder.with_suffix(".log"))
         result = collect(folder, name, seed, json.loads(heldout.read_text(encoding="utf-8")))
         file = result_file(self.results, name, seed)
         file.parent.mkdir(parents=True, exist_ok=True)

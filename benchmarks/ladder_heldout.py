@@ -8,6 +8,7 @@ it. The sampler is plain `generate`, the verdict is that of the project's verifi
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -109,18 +110,23 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE")
     parser.add_argument("--problems", type=int, default=256)
     parser.add_argument("--k", type=int, default=4)
+    parser.add_argument("--longer_cap", type=int, metavar="TOKENS", help="also evaluate under this cap")
     args = parser.parse_args()
     torch.set_num_threads(1)
     config = yaml.safe_load((args.run / "config.yaml").read_text(encoding="utf-8"))
     model = AutoModelForCausalLM.from_pretrained(config["model"], dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(config["model"])
     problems = generate(config["data"].split(":")[0], "test", args.problems, seed=0)
-    cap = config["max_response_length"]
-    found = {0: evaluate(model, tokenizer, problems, args.k, cap)}
-    for step, weights in checkpoints(args.run):
-        put(model, weights)
-        found[step] = evaluate(model, tokenizer, problems, args.k, cap)
-    lines = [{"step": step, **figures} for step, figures in found.items()]
+    caps = {"": config["max_response_length"]} | ({"long_": args.longer_cap} if args.longer_cap else {})
+    lines = []
+    for step, weights in chain([(0, None)], checkpoints(args.run)):
+        if weights:
+            put(model, weights)
+        found: dict[str, float] = {"step": step}
+        for prefix, cap in caps.items():
+            figures = evaluate(model, tokenizer, problems, args.k, cap)
+            found |= {prefix + name: value for name, value in figures.items()}
+        lines.append(found)
     args.output.write_text(json.dumps(lines) + "\n", encoding="utf-8")
 
 
